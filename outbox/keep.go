@@ -1,0 +1,93 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Keep writes down a delivery that no handler can be given, so that it can be acknowledged without being lost.
+func (s *Store) Keep(ctx context.Context, stray Stray) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	_, err := s.sql.ExecContext(ctx, `INSERT INTO outbox_unrouted
+			(reason, detail, message_id, routing_key, headers, payload, kept_at)
+		VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))`,
+		[]byte(clip(stray.Reason)), cleanText(stray.Detail), cutBytes(stray.MessageID), cutBytes(stray.RoutingKey), stray.Headers, stray.Payload)
+	if err != nil {
+		return fmt.Errorf("keep %s delivery: %w", stray.Reason, err)
+	}
+	return nil
+}
+
+func (s *Store) keepDelivery(ctx context.Context, d Delivery, reason Outcome, detail string) error {
+	headers, err := json.Marshal(map[string]any{
+		"key": d.Key, "generation": d.Generation, "attempt": d.Attempt, "due": d.DueAt.UTC().Format(time.RFC3339Nano), "user": d.Headers,
+	})
+	if err != nil {
+		return fmt.Errorf("encode headers: %w", err)
+	}
+	return s.Keep(ctx, Stray{
+		Reason: string(reason), Detail: detail, MessageID: d.Store + "-" + strconv.FormatInt(d.ID, 10),
+		RoutingKey: d.Topic, Headers: headers, Payload: d.Payload,
+	})
+}
+
+// Unrouted takes a message that the broker could not route to any work queue: the delivery is kept, and the message is
+// scheduled again after a pause that doubles with each repair, or dead after ten. With a nil error the delivery can be
+// acknowledged.
+func (s *Store) Unrouted(ctx context.Context, d Delivery) error {
+	ledger, err := s.StoreID()
+	if err != nil {
+		return err
+	}
+	if d.Store != ledger {
+		return s.keepDelivery(ctx, d, OutcomeForeign, "belongs to store "+clip(d.Store))
+	}
+	// Kept first: if we die before the row is written, the delivery comes again and is kept twice.
+	if err := s.keepDelivery(ctx, d, "unrouted", "no queue was bound for the topic"); err != nil {
+		return err
+	}
+	_, err = s.repairOne(ctx, d.ID, d.Generation, "no queue was bound for the topic")
+	return err
+}
+
+// maxRepairs is how often a message may be repaired without a delivery before it is dead.
+const maxRepairs = 10
+
+// repairOne schedules a published row again, or makes it dead after maxRepairs.
+func (s *Store) repairOne(ctx context.Context, id, generation int64, why string) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	// index: primary. repairs is set last: MySQL assigns from left to right.
+	n, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
+			state = IF(repairs >= ?, 'dead', 'scheduled'),
+			available_at = IF(repairs >= ?, NULL, UTC_TIMESTAMP(6) + INTERVAL LEAST(600, POW(2, repairs)) SECOND),
+			revision = revision + 1, last_error = ?, repairs = repairs + 1
+		WHERE id = ? AND generation = ? AND state IN ('scheduled', 'published')`,
+		maxRepairs, maxRepairs, why, id, generation)
+	if err != nil {
+		return 0, fmt.Errorf("schedule message %d again: %w", id, err)
+	}
+	return n, nil
+}
+
+// errorText makes an error fit last_error: valid UTF-8, at most 1000 characters.
+func errorText(err error) string { return cleanText(err.Error()) }
+
+func cleanText(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	const most = 1000
+	n := 0
+	for i := range s {
+		if n++; n > most {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+func cutBytes(s string) []byte { return []byte(s[:min(len(s), 255)]) }

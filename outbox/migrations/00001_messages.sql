@@ -1,0 +1,35 @@
+-- +goose Up
+-- Topic and keys are VARBINARY: under a collation 'abc', 'ABC' and 'abc ' would be one key.
+-- live_key equals message_key while the row is scheduled, published or dead, else NULL, so that a key is free again
+-- once its message has ended. Every write that makes a row scheduled sets available_at to the statement's time or
+-- later: the relay's low-water mark relies on it.
+CREATE TABLE IF NOT EXISTS outbox_messages (
+  id            BIGINT           NOT NULL AUTO_INCREMENT,
+  shard         TINYINT UNSIGNED NOT NULL,
+  topic         VARBINARY(64)    NOT NULL,
+  message_key   VARBINARY(191)   NULL,
+  live_key      VARBINARY(191)   NULL,
+  generation    INT UNSIGNED     NOT NULL DEFAULT 1,
+  revision      INT UNSIGNED     NOT NULL DEFAULT 1,
+  held          BOOLEAN          NOT NULL DEFAULT FALSE,
+  state         ENUM('scheduled', 'published', 'done', 'canceled', 'dead') NOT NULL DEFAULT 'scheduled',
+  due_at        DATETIME(6)      NOT NULL,
+  available_at  DATETIME(6)      NULL,
+  attempts      INT UNSIGNED     NOT NULL DEFAULT 0,
+  publishes     INT UNSIGNED     NOT NULL DEFAULT 0,
+  repairs       INT UNSIGNED     NOT NULL DEFAULT 0,
+  broker_epoch  BIGINT           NOT NULL DEFAULT 0,
+  content_type  VARBINARY(127)   NOT NULL,
+  headers       BLOB             NULL,
+  payload       MEDIUMBLOB       NOT NULL,
+  last_error    VARCHAR(1000)    NULL,
+  created_at    DATETIME(6)      NOT NULL,
+  published_at  DATETIME(6)      NULL,
+  finished_at   DATETIME(6)      NULL,
+  PRIMARY KEY (id),
+  UNIQUE KEY live (topic, live_key),
+  KEY due (state, shard, available_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
+
+-- +goose Down
+DROP TABLE IF EXISTS outbox_messages;

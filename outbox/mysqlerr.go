@@ -1,0 +1,50 @@
+package outbox
+
+import (
+	"database/sql/driver"
+	"errors"
+	"io"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// Numbers of MySQL's and MariaDB's error reference.
+const (
+	erDupEntry        = 1062
+	erLockWaitTimeout = 1205
+	erLockDeadlock    = 1213
+	erCheckread       = 1020 // MariaDB: record has changed since the snapshot
+	erServerShutdown  = 1053
+	erConnCount       = 1040
+	erOptionPrevents  = 1290 // read only
+	erReadOnlyMode    = 1836
+	erQueryInterrupt  = 1317
+	erConnKilled      = 1927 // MariaDB
+)
+
+func mysqlNumber(err error) uint16 {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return e.Number
+	}
+	return 0
+}
+
+// IsRetryable reports whether err means that the transaction was rolled back through no fault of its own (a deadlock, a
+// lock wait timeout, a snapshot that is too old) and should be run again as a whole.
+func IsRetryable(err error) bool {
+	switch mysqlNumber(err) {
+	case erLockDeadlock, erLockWaitTimeout, erCheckread:
+		return true
+	}
+	return false
+}
+
+// isOutage reports whether err says that the database is away rather than that the statement is wrong.
+func isOutage(err error) bool {
+	switch mysqlNumber(err) {
+	case erServerShutdown, erConnCount, erOptionPrevents, erReadOnlyMode, erQueryInterrupt, erConnKilled:
+		return true
+	}
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}

@@ -1,0 +1,49 @@
+package outbox
+
+import "time"
+
+// Observer is told what the ledger, the relay and the reconciler do: metrics and tracing hang on it. Any function may be
+// nil. They are called from many goroutines, outside transactions, and must return at once.
+type Observer struct {
+	// Published is called for each publication: how long its confirm took, and its error (nil when confirmed).
+	Published func(topic string, confirm time.Duration, err error)
+	// Delivered is called for each delivery that Handle has finished with; lateness is database time just after the
+	// commit minus due time, for OutcomeDone only, else 0.
+	Delivered func(topic string, outcome Outcome, lateness time.Duration)
+	// Settled is called after a settle: rows marked published, and rows whose revision had moved on.
+	Settled func(published, moved int)
+	// LeaseLost is called when n shards were lost to another relay or to time.
+	LeaseLost func(n int)
+	// Repaired is called when the reconciler has scheduled n rows again.
+	Repaired func(reason string, n int)
+}
+
+func (o *Observer) published(topic string, confirm time.Duration, err error) {
+	if o.Published != nil {
+		o.Published(topic, confirm, err)
+	}
+}
+
+func (o *Observer) delivered(topic string, outcome Outcome, lateness time.Duration) {
+	if o.Delivered != nil {
+		o.Delivered(topic, outcome, lateness)
+	}
+}
+
+func (o *Observer) settled(published, moved int) {
+	if o.Settled != nil {
+		o.Settled(published, moved)
+	}
+}
+
+func (o *Observer) leaseLost(n int) {
+	if o.LeaseLost != nil && n > 0 {
+		o.LeaseLost(n)
+	}
+}
+
+func (o *Observer) repaired(reason string, n int) {
+	if o.Repaired != nil && n > 0 {
+		o.Repaired(reason, n)
+	}
+}

@@ -1,0 +1,79 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// ErrNotTransaction says that a call was given a database handle that is not an open transaction.
+var ErrNotTransaction = errors.New("outbox: the handle is not a transaction")
+
+// conn is what *sql.Tx and gorm's handle of a transaction have in common.
+type conn interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// fromGorm takes the transaction out of a gorm handle, as gorm itself tells one from a pool.
+func fromGorm(tx *gorm.DB) (conn, error) {
+	if tx == nil {
+		return nil, ErrNotTransaction
+	}
+	if tx.Error != nil { // of the Begin that made it
+		return nil, tx.Error
+	}
+	if tx.Statement == nil {
+		return nil, ErrNotTransaction
+	}
+	if _, ok := tx.Statement.ConnPool.(gorm.TxCommitter); !ok {
+		return nil, ErrNotTransaction
+	}
+	return tx.Statement.ConnPool, nil
+}
+
+// toGorm gives a transaction the face of a gorm handle with the settings of db.
+func toGorm(ctx context.Context, db *gorm.DB, tx *sql.Tx) *gorm.DB {
+	g := db.Session(&gorm.Session{NewDB: true, Context: ctx, SkipDefaultTransaction: true})
+	g.Statement.ConnPool = tx
+	return g
+}
+
+// SQLStore has the calls of a Store for transactions of database/sql.
+type SQLStore struct{ s *Store }
+
+// SQL returns the ledger's calls for callers that use database/sql instead of gorm.
+func (s *Store) SQL() SQLStore { return SQLStore{s} }
+
+// Enqueue is Store.Enqueue in a transaction of database/sql.
+func (q SQLStore) Enqueue(ctx context.Context, tx *sql.Tx, m *Message) error {
+	if tx == nil {
+		return ErrNotTransaction
+	}
+	return q.s.enqueue(ctx, tx, m)
+}
+
+// Cancel is Store.Cancel in a transaction of database/sql.
+func (q SQLStore) Cancel(ctx context.Context, tx *sql.Tx, topic, key string) error {
+	if tx == nil {
+		return ErrNotTransaction
+	}
+	return q.s.cancel(ctx, tx, topic, key)
+}
+
+// Reschedule is Store.Reschedule in a transaction of database/sql.
+func (q SQLStore) Reschedule(ctx context.Context, tx *sql.Tx, topic, key string, due time.Time) error {
+	if tx == nil {
+		return ErrNotTransaction
+	}
+	return q.s.reschedule(ctx, tx, topic, key, due)
+}
+
+// Handle is Store.Handle with an effect that uses database/sql.
+func (q SQLStore) Handle(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (Outcome, error) {
+	return q.s.handle(ctx, d, effect)
+}
