@@ -1,0 +1,110 @@
+# Every command here sets up what it needs by itself: Debian or Ubuntu, Go, git and make are enough.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+GO       ?= go
+BENCH    ?=
+ARGS     ?=
+PKG      ?= ./...
+FUZZTIME ?= 30s
+# Packages tested at once. Some start brokers of their own; more than two of them on two cores only wait.
+JOBS     ?= 2
+
+# A checkout that belongs to somebody else, or has no .git, must build too.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+# A go.work somewhere above would join the nested modules.
+export GOWORK := off
+
+MODULES     := . internal/grammar tools
+LINTER      := .bin/golangci-lint
+GENERAL_LOG := .tmp/general.log
+GO_TEST     := $(GO) test -race -shuffle=on -timeout=15m -p=$(JOBS)
+
+.PHONY: help
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup ## run the whole system once, orders to effects, and check it (ARGS="--orders 1000 --kill-broker")
+	@$(GO) build -o .bin/duebox ./cmd/duebox
+	@.bin/duebox demo $(ARGS)
+
+.PHONY: up
+up: .env ## start MySQL, RabbitMQ, api and worker with docker compose
+	docker compose up --build --detach --wait
+
+.PHONY: down
+down: ## stop what "make up" started; the data stays
+	docker compose down
+
+.PHONY: test
+test: setup .bin/with ## run every test with -race on private services, then check the SQL that they sent (PKG=./outbox/...)
+	@rm -f $(GENERAL_LOG) && mkdir -p .tmp
+	@CGO_ENABLED=1 .bin/with --general-log $(CURDIR)/$(GENERAL_LOG) -- $(GO_TEST) $(PKG)
+	@cd internal/grammar && $(GO_TEST) ./...
+# With MYSQL_DSN set the suite ran on a server of yours, and no log of ours tells what was sent.
+	@if [ -z "$$MYSQL_DSN" ] && [ "$(PKG)" = ./... ]; then cd internal/grammar && $(GO) run . ../../$(GENERAL_LOG); fi
+
+.PHONY: test-newer
+test-newer: ## run the tests on MySQL 9 and RabbitMQ 4.3 of Debian unstable in a chroot (root only)
+	@JOBS=$(JOBS) scripts/test-newer.sh $(PKG)
+
+.PHONY: bench
+bench: setup ## measure, one JSON line each (BENCH=name picks one)
+	@$(GO) build -o .bin/bench ./bench
+	@.bin/bench $(BENCH)
+
+.PHONY: fuzz
+fuzz: setup .bin/with ## run every fuzz test for FUZZTIME (30s)
+	@CGO_ENABLED=1 .bin/with -- $(MAKE) --no-print-directory fuzz-each
+
+.PHONY: fuzz-each
+fuzz-each:
+	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
+		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			(cd "$$(dirname "$$file")" && $(GO) test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) .); \
+		done; \
+	done
+
+.PHONY: lint
+lint: $(LINTER) ## lint all modules, and show that each room rule fires
+	@status=0; for module in $(MODULES); do \
+		echo "golangci-lint: $$module"; \
+		(cd $$module && $(CURDIR)/$(LINTER) run --config=$(CURDIR)/.golangci.yml ./...) || status=1; \
+	done; exit $$status
+	@cd tools && $(GO) test ./...
+
+.PHONY: fmt
+fmt: $(LINTER) ## format all modules
+	@set -e; for module in $(MODULES); do \
+		(cd $$module && $(CURDIR)/$(LINTER) fmt --config=$(CURDIR)/.golangci.yml ./...); \
+	done
+
+.PHONY: clean
+clean: ## remove what make built here
+	rm -rf .bin .tmp
+
+.PHONY: setup
+setup:
+	@scripts/setup.sh
+
+# The tools module names the version; its checksums are in tools/go.sum.
+$(LINTER): tools/go.mod tools/go.sum
+	@echo "building golangci-lint, once: takes minutes with a cold cache"
+	@cd tools && $(GO) build -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+# A program of its own and not "go run", which passes no signals on and makes every exit code 1.
+.PHONY: .bin/with
+.bin/with:
+	@$(GO) build -o $@ ./internal/devenv/with
+
+.env:
+	@umask 077; while IFS= read -r line; do \
+		case $$line in \
+		*=change-me) printf '%s=%s\n' "$${line%%=*}" "$$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" ;; \
+		*) printf '%s\n' "$$line" ;; \
+		esac; \
+	done <.env.example >.env
+	@echo "wrote .env with new passwords"
