@@ -1,0 +1,98 @@
+// Package database opens MySQL or MariaDB the way duebox needs it and brings its tables up to date.
+package database
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	gormmysql "gorm.io/driver/mysql"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	// ioTimeout bounds one read or write on a connection; no statement of ours runs longer.
+	ioTimeout = 30 * time.Second
+)
+
+// Open returns a handle on the database that dsn (github.com/go-sql-driver/mysql's format) names, after it has answered,
+// within ctx. Whatever dsn says, parameters are interpolated by the client (one round trip a statement), text is utf8mb4,
+// and every session runs READ COMMITTED with strict SQL mode. Timeouts that dsn leaves out are set.
+//
+// The caller closes the handle with its DB().Close.
+func Open(ctx context.Context, dsn string) (*gorm.DB, error) {
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("read the database DSN: %w", err) // the driver's text does not repeat the DSN
+	}
+	cfg.InterpolateParams = true
+	cfg.ParseTime = true // goose needs it; our own times never pass through the driver
+	if cfg.Collation == "" {
+		cfg.Collation = "utf8mb4_general_ci" // both servers know it
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = dialTimeout
+	}
+	if cfg.ReadTimeout == 0 {
+		cfg.ReadTimeout = ioTimeout
+	}
+	if cfg.WriteTimeout == 0 {
+		cfg.WriteTimeout = ioTimeout
+	}
+	if cfg.DBName == "" {
+		return nil, errors.New("the database DSN names no database")
+	}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("read the database DSN: %w", err)
+	}
+	pool := sql.OpenDB(session{connector})
+	pool.SetMaxOpenConns(50)
+	pool.SetMaxIdleConns(50)
+	pool.SetConnMaxIdleTime(5 * time.Minute)
+	pool.SetConnMaxLifetime(30 * time.Minute) // so that a failover behind a proxy is followed
+	if err := pool.PingContext(ctx); err != nil {
+		_ = pool.Close()
+		return nil, fmt.Errorf("connect to the database at %s: %w", cfg.Addr, err)
+	}
+	db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), &gorm.Config{
+		Logger: logger.Discard, DisableAutomaticPing: true, SkipDefaultTransaction: true,
+	})
+	if err != nil {
+		_ = pool.Close()
+		return nil, fmt.Errorf("open gorm: %w", err)
+	}
+	return db, nil
+}
+
+// session sets up each new connection. The name of the isolation variable differs between MySQL and MariaDB, and a DSN
+// can only set variables; the statement is common to both.
+type session struct{ driver.Connector }
+
+func (s session) Connect(ctx context.Context) (driver.Conn, error) {
+	c, err := s.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	exec, ok := c.(driver.ExecerContext)
+	if !ok {
+		_ = c.Close()
+		return nil, errors.New("the MySQL driver's connection cannot execute statements")
+	}
+	for _, stmt := range []string{
+		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+		"SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')",
+	} {
+		if _, err := exec.ExecContext(ctx, stmt, nil); err != nil {
+			_ = c.Close()
+			return nil, fmt.Errorf("set up the session: %w", err)
+		}
+	}
+	return c, nil
+}
