@@ -1,0 +1,84 @@
+package devtest
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/stretchr/testify/require"
+)
+
+// AMQP is the URL of the shared broker.
+func AMQP(t testing.TB) string {
+	t.Helper()
+	return setting(t, "AMQP_URL")
+}
+
+// Namespace is a random prefix for the names on the shared broker. When the
+// test ends, the exchanges and queues that the product declares under it are
+// deleted; of the work queues those of the given topics.
+func Namespace(t testing.TB, topics ...string) string {
+	t.Helper()
+	url := AMQP(t)
+	namespace := "t" + name()
+	t.Cleanup(func() {
+		if err := remove(url, namespace, topics); err != nil {
+			t.Errorf("remove namespace %s: %v", namespace, err)
+		}
+	})
+	return namespace
+}
+
+// remove deletes what may be there: AMQP has no list.
+func remove(url, namespace string, topics []string) (err error) {
+	conn, err := dial(url)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	ch, err := conn.Channel()
+	if err != nil {
+		return err
+	}
+	// A name that does not exist is deleted without an error.
+	for _, exchange := range []string{"delay", "deliver", "unrouted"} {
+		if err := ch.ExchangeDelete(namespace+"."+exchange, false, false); err != nil {
+			return err
+		}
+	}
+	queues := []string{"unrouted", "epoch"}
+	for _, topic := range topics {
+		queues = append(queues, "work."+topic)
+	}
+	for _, queue := range queues {
+		if _, err := ch.QueueDelete(namespace+"."+queue, false, false, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Dial connects to a broker and closes the connection when the test ends. Every
+// call on it fails at the latest after a minute: the test would hang otherwise.
+func Dial(t testing.TB, url string) *amqp.Connection {
+	t.Helper()
+	conn, err := dial(url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func dial(url string) (*amqp.Connection, error) {
+	return amqp.DialConfig(url, amqp.Config{
+		Heartbeat: 10 * time.Second,
+		Dial: func(network, addr string) (net.Conn, error) {
+			conn, err := net.DialTimeout(network, addr, cleanupLimit)
+			if err != nil {
+				return nil, err
+			}
+			return conn, conn.SetDeadline(time.Now().Add(time.Minute))
+		},
+	})
+}

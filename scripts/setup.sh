@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Installs what the demo, the tests and the benchmarks start: MariaDB, RabbitMQ
+# and a C compiler for the race detector. Debian and Ubuntu only.
+#
+# When everything is there it does nothing and needs neither root nor network.
+# No service is started: devenv runs private ones.
+set -euo pipefail
+
+# package: programs that it brings.
+needs=(
+	"gcc gcc"
+	"libc6-dev /usr/include/stdlib.h"
+	"mariadb-server-core mariadbd mariadb-install-db"
+	"mariadb-client-core my_print_defaults"
+	"rabbitmq-server /usr/lib/rabbitmq/bin/rabbitmq-server"
+	"erlang-base erlc epmd"
+)
+
+die() {
+	echo "setup: $*" >&2
+	exit 1
+}
+
+# There is a file of that path, or a program of that name. An ordinary user's
+# PATH may lack sbin.
+there() {
+	[[ $1 == /* ]] && { [[ -e $1 ]]; return; }
+	PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin command -v -- "$1" >/dev/null
+}
+
+missing() {
+	local need package programs program
+	for need in "${needs[@]}"; do
+		read -r package programs <<<"$need"
+		for program in $programs; do
+			if ! there "$program"; then
+				echo "$package"
+				break
+			fi
+		done
+	done
+}
+
+# Debian asks this script whether a service may start; 101 means no. One that
+# is there already belongs to the machine's owner and stays as it is.
+policy=${DUEBOX_POLICY_RC_D:-/usr/sbin/policy-rc.d}
+
+refuse_starts() {
+	if [[ -e $policy || -L $policy ]]; then
+		return
+	fi
+	trap 'rm -f -- "$policy"' EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+	printf '#!/bin/sh\nexit 101\n' >"$policy"
+	chmod 755 "$policy"
+}
+
+main() {
+	local packages
+	mapfile -t packages < <(missing)
+	if ((${#packages[@]} == 0)); then
+		return
+	fi
+	there apt-get || die "${packages[*]} missing, and this is not Debian or Ubuntu: install them yourself"
+	((EUID == 0)) || die "${packages[*]} missing; run: sudo scripts/setup.sh"
+
+	echo "setup: installing ${packages[*]}" >&2
+	refuse_starts
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get update -qq </dev/null >&2
+	apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >&2
+
+	mapfile -t packages < <(missing)
+	((${#packages[@]} == 0)) || die "${packages[*]} still missing after the installation"
+}
+
+main
