@@ -1,0 +1,223 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// leases keeps this relay's share of the shards. A relay may publish from a shard while its lease runs; whoever lost one can
+// only cause a duplicate, which the guard drops.
+type leases struct {
+	store *Store
+	owner string
+	life  time.Duration
+
+	mu      sync.Mutex
+	held    map[int]time.Time // shard -> until when, on the local clock
+	leaving map[int]bool      // to be given back once nothing of it is in flight
+}
+
+func newLeases(s *Store, owner string, life time.Duration) *leases {
+	return &leases{store: s, owner: owner, life: life, held: map[int]time.Time{}, leaving: map[int]bool{}}
+}
+
+// takeable returns the shards that work may be taken from at now, in ascending order.
+func (l *leases) takeable(now time.Time) []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []int
+	for shard, until := range l.held {
+		if now.Before(until) && !l.leaving[shard] {
+			out = append(out, shard)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// tick says that the relay lives, renews what it holds, gives back what exceeds its fair share and takes free shards up to
+// it. inFlight tells how many rows of a shard are on their way; it returns how many leases were lost since the last tick.
+func (l *leases) tick(ctx context.Context, inFlight func(shard int) int) (lost int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, l.life/2)
+	defer cancel()
+	asked := time.Now() // before the statement: our lease must not outlive the database's
+	if err := l.beat(ctx); err != nil {
+		return 0, err
+	}
+	if lost, err = l.renew(ctx, asked); err != nil {
+		return lost, err
+	}
+	fair, err := l.fairShare(ctx)
+	if err != nil {
+		return lost, err
+	}
+	if err := l.shed(ctx, fair, inFlight); err != nil {
+		return lost, err
+	}
+	return lost, l.acquire(ctx, fair)
+}
+
+func (l *leases) beat(ctx context.Context) error {
+	_, err := l.store.sql.ExecContext(ctx, `INSERT INTO outbox_relays (owner, seen_at) VALUES (?, UTC_TIMESTAMP(6))
+		ON DUPLICATE KEY UPDATE seen_at = UTC_TIMESTAMP(6)`, []byte(l.owner))
+	if err != nil {
+		return fmt.Errorf("tell that the relay lives: %w", err)
+	}
+	return nil
+}
+
+func (l *leases) renew(ctx context.Context, asked time.Time) (lost int, err error) {
+	l.mu.Lock()
+	had := len(l.held)
+	l.mu.Unlock()
+	if had == 0 {
+		return 0, nil
+	}
+	// A lease that has run out is not renewed: it may have been taken and given back meanwhile.
+	if _, err := l.store.sql.ExecContext(ctx, `UPDATE outbox_shards SET expires_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
+		WHERE owner = ? AND expires_at > UTC_TIMESTAMP(6)`, l.life.Microseconds(), []byte(l.owner)); err != nil {
+		return 0, fmt.Errorf("renew leases: %w", err)
+	}
+	mine, err := l.shards(ctx, `SELECT shard FROM outbox_shards WHERE owner = ? AND expires_at > UTC_TIMESTAMP(6)`, []byte(l.owner))
+	if err != nil {
+		return 0, fmt.Errorf("read leases: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for shard := range l.held {
+		if slices.Contains(mine, shard) {
+			l.held[shard] = asked.Add(l.life)
+			continue
+		}
+		delete(l.held, shard)
+		delete(l.leaving, shard)
+		lost++
+	}
+	return lost, nil
+}
+
+func (l *leases) fairShare(ctx context.Context) (int, error) {
+	var (
+		relays int
+		now    int64
+	)
+	if err := l.store.sql.QueryRowContext(ctx, `SELECT COUNT(*), `+micros1970("UTC_TIMESTAMP(6)")+` FROM outbox_relays
+		WHERE seen_at > UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND`, l.life.Microseconds()).Scan(&relays, &now); err != nil {
+		return 0, fmt.Errorf("count relays: %w", err)
+	}
+	l.store.clock.observe(time.Now(), fromMicros(now))
+	relays = max(1, relays)
+	return (shards + relays - 1) / relays, nil
+}
+
+// shed stops taking from what exceeds the fair share, and gives a shard back once nothing of it is in flight, so that the
+// next relay does not publish it a second time.
+func (l *leases) shed(ctx context.Context, fair int, inFlight func(shard int) int) error {
+	l.mu.Lock()
+	for _, shard := range slices.Sorted(maps.Keys(l.held)) {
+		if len(l.held)-len(l.leaving) <= fair {
+			break
+		}
+		l.leaving[shard] = true
+	}
+	var give []int
+	for shard := range l.leaving {
+		if inFlight(shard) == 0 {
+			give = append(give, shard)
+		}
+	}
+	l.mu.Unlock()
+	return l.giveBack(ctx, give)
+}
+
+func (l *leases) giveBack(ctx context.Context, give []int) error {
+	if len(give) == 0 {
+		return nil
+	}
+	slices.Sort(give)
+	if _, err := l.store.sql.ExecContext(ctx, `UPDATE outbox_shards SET owner = NULL, token = token + 1, expires_at = UTC_TIMESTAMP(6)
+		WHERE owner = ? AND shard IN (`+marks(len(give))+`)`, append([]any{[]byte(l.owner)}, anys(give)...)...); err != nil {
+		return fmt.Errorf("give back shards: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, shard := range give {
+		delete(l.held, shard)
+		delete(l.leaving, shard)
+	}
+	return nil
+}
+
+func (l *leases) acquire(ctx context.Context, fair int) error {
+	l.mu.Lock()
+	want := fair - len(l.held)
+	l.mu.Unlock()
+	if want <= 0 {
+		return nil
+	}
+	free, err := l.shards(ctx, `SELECT shard FROM outbox_shards WHERE expires_at <= UTC_TIMESTAMP(6) ORDER BY RAND() LIMIT ?`, want)
+	if err != nil {
+		return fmt.Errorf("find free shards: %w", err)
+	}
+	for _, shard := range free {
+		asked := time.Now()
+		n, err := execCount(ctx, l.store.sql, `UPDATE outbox_shards SET owner = ?, token = token + 1,
+				expires_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
+			WHERE shard = ? AND expires_at <= UTC_TIMESTAMP(6)`, []byte(l.owner), l.life.Microseconds(), shard)
+		if err != nil {
+			return fmt.Errorf("take shard %d: %w", shard, err)
+		}
+		if n == 1 {
+			l.mu.Lock()
+			l.held[shard] = asked.Add(l.life)
+			l.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// leave gives everything back and takes the relay off the list of the living.
+func (l *leases) leave(ctx context.Context) error {
+	l.mu.Lock()
+	all := slices.Collect(maps.Keys(l.held))
+	l.mu.Unlock()
+	if err := l.giveBack(ctx, all); err != nil {
+		return err
+	}
+	if _, err := l.store.sql.ExecContext(ctx, `DELETE FROM outbox_relays WHERE owner = ?`, []byte(l.owner)); err != nil {
+		return fmt.Errorf("sign off the relay: %w", err)
+	}
+	return nil
+}
+
+func (l *leases) shards(ctx context.Context, query string, args ...any) ([]int, error) {
+	rows, err := l.store.sql.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var out []int
+	for rows.Next() {
+		var shard int
+		if err := rows.Scan(&shard); err != nil {
+			return nil, err
+		}
+		out = append(out, shard)
+	}
+	return out, rows.Err()
+}
+
+func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }
+
+func anys[T any](in []T) []any {
+	out := make([]any, len(in))
+	for i, v := range in {
+		out[i] = v
+	}
+	return out
+}

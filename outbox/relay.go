@@ -1,0 +1,278 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// RelayConfig tunes a Relay. The zero value is usable.
+type RelayConfig struct {
+	// Owner names this relay among all that share the ledger; it must be unique among the living. Required: 1 to 64 bytes
+	// of [A-Za-z0-9._-].
+	Owner string
+	// Horizon is how far ahead of its due time a message is handed to the broker. Default 10 min.
+	Horizon time.Duration
+	// Grace is how long after its due time a published message may stay without effect before the reconciler looks
+	// into it. Default 30 s.
+	Grace time.Duration
+	// Lease is how long a shard stays with a relay that says nothing. Default 9 s; renewed at a third of it.
+	Lease time.Duration
+	// Poll is the pause between two looks for new work when there is none. Default 200 ms.
+	Poll time.Duration
+	// MaxInFlight bounds the rows taken and not yet settled. Default 4096.
+	MaxInFlight int
+	// MaxInFlightBytes bounds their payloads and headers. Default 32 MiB.
+	MaxInFlightBytes int
+	// DrainTimeout is how long Run goes on, after its context ended, to get the outcome of what is in flight. Default 10 s.
+	DrainTimeout time.Duration
+	// Log receives what an operator should know. Default: discarded.
+	Log *slog.Logger
+}
+
+const (
+	chunkRows   = 256
+	publishers  = 4 // Publish calls at a time: the confirms of some overlap the settling of others
+	scanRows    = 1024
+	frontEvery  = time.Second
+	errorPause  = time.Second
+	nackedPause = time.Second
+)
+
+// Relay hands scheduled messages to a Publisher. Any number of relays, in any number of processes, share a ledger: each
+// leases some of its shards.
+type Relay struct {
+	store     *Store
+	publisher Publisher
+	cfg       RelayConfig
+	log       *slog.Logger
+	leases    *leases
+	flight    *flight
+	scanner   scanner
+}
+
+// NewRelay returns a relay. It does no I/O.
+func NewRelay(store *Store, publisher Publisher, cfg RelayConfig) (*Relay, error) {
+	setDefault(&cfg.Horizon, 10*time.Minute)
+	setDefault(&cfg.Grace, 30*time.Second)
+	setDefault(&cfg.Lease, 9*time.Second)
+	setDefault(&cfg.Poll, 200*time.Millisecond)
+	setDefault(&cfg.MaxInFlight, 4096)
+	setDefault(&cfg.MaxInFlightBytes, 32<<20)
+	setDefault(&cfg.DrainTimeout, 10*time.Second)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case store == nil || publisher == nil:
+		return nil, errors.New("outbox: a relay needs a store and a publisher")
+	case !isName(cfg.Owner, 64):
+		return nil, fmt.Errorf("outbox: Owner %q is not 1 to 64 characters of [A-Za-z0-9._-]", clip(cfg.Owner))
+	case cfg.Horizon < 0 || cfg.Grace < 0 || cfg.Poll < time.Millisecond || cfg.DrainTimeout < 0:
+		return nil, errors.New("outbox: Horizon, Grace, Poll and DrainTimeout must not be negative")
+	case cfg.Lease < 500*time.Millisecond:
+		return nil, fmt.Errorf("outbox: Lease is %v, below 500ms", cfg.Lease)
+	case cfg.MaxInFlight < shards || cfg.MaxInFlightBytes < 1:
+		return nil, fmt.Errorf("outbox: MaxInFlight is %d, below %d, or MaxInFlightBytes below 1", cfg.MaxInFlight, shards)
+	}
+	return &Relay{
+		store: store, publisher: publisher, cfg: cfg, log: cfg.Log,
+		leases: newLeases(store, cfg.Owner, cfg.Lease),
+		flight: newFlight(cfg.MaxInFlight, cfg.MaxInFlightBytes),
+	}, nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Run hands over messages until ctx ends, then takes no more, waits up to DrainTimeout for the confirms of what is in flight,
+// settles it, gives its shards back and returns. Errors of the database and the broker are logged and tried again for
+// ever; the error is nil unless the shards could not be given back, which costs the next relay one lease's wait.
+//
+// A Relay runs once.
+func (r *Relay) Run(ctx context.Context) error {
+	// What is in flight outlives ctx, but not the drain.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	drained := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(r.cfg.DrainTimeout)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			stop()
+		case <-work.Done():
+		}
+	})
+	defer drained()
+
+	var (
+		all, publishing sync.WaitGroup
+		chunks          = make(chan []item)
+		confirmed       = make(chan []confirmation, publishers)
+	)
+	all.Go(func() { r.keepLeases(work) })
+	for range publishers {
+		publishing.Go(func() { r.publish(work, chunks, confirmed) })
+	}
+	settled := make(chan struct{})
+	all.Go(func() {
+		defer close(settled)
+		r.settle(work, confirmed)
+	})
+	r.take(ctx, chunks) // until ctx ends
+	close(chunks)
+	publishing.Wait()
+	close(confirmed)
+	<-settled
+	stop()
+	all.Wait()
+
+	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	return r.leases.leave(bye)
+}
+
+func (r *Relay) keepLeases(ctx context.Context) {
+	for {
+		lost, err := r.leases.tick(ctx, r.flight.ofShard)
+		if err != nil && ctx.Err() == nil {
+			r.log.WarnContext(ctx, "leases not renewed", "error", err)
+		}
+		if lost > 0 {
+			r.store.cfg.Observer.leaseLost(lost)
+			r.log.WarnContext(ctx, "leases lost", "shards", lost)
+		}
+		if sleep(ctx, r.cfg.Lease/3) != nil {
+			return
+		}
+	}
+}
+
+// take reads work until ctx ends and passes it on in chunks.
+func (r *Relay) take(ctx context.Context, chunks chan<- []item) {
+	var waiting []item // held rows, released at their time
+	for ctx.Err() == nil {
+		items, more, err := r.scan(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				r.log.WarnContext(ctx, "reading work", "error", err)
+			}
+			if sleep(ctx, errorPause) != nil {
+				return
+			}
+			continue
+		}
+		ready := items[:0]
+		for _, it := range items {
+			switch {
+			case it.broken != nil:
+				r.unpublishable(ctx, it, it.broken)
+			case it.held:
+				waiting = append(waiting, it)
+			default:
+				ready = append(ready, it)
+			}
+		}
+		pause := r.cfg.Poll
+		ready, waiting, pause = release(ready, waiting, pause)
+		for chunk := range slices.Chunk(ready, chunkRows) {
+			select {
+			case chunks <- chunk:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if !more {
+			_ = sleep(ctx, pause)
+		}
+	}
+}
+
+// release moves the waiting items whose time has come to ready, and shortens pause to the next one's time.
+func release(ready, waiting []item, pause time.Duration) ([]item, []item, time.Duration) {
+	rest := waiting[:0]
+	for _, it := range waiting {
+		if wait := time.Until(it.pub.FireAt); wait > 0 {
+			pause = min(pause, wait)
+			rest = append(rest, it)
+			continue
+		}
+		ready = append(ready, it)
+	}
+	return ready, rest, pause
+}
+
+// confirmation is a row that the broker has confirmed.
+type confirmation struct {
+	item
+	epoch int64
+	due   bool // it was due when it was published, so its effect may already be there
+}
+
+func (r *Relay) publish(ctx context.Context, chunks <-chan []item, confirmed chan<- []confirmation) {
+	for chunk := range chunks {
+		var letGo []item
+		batch := make([]Publication, len(chunk))
+		for i := range chunk {
+			batch[i] = chunk[i].pub
+		}
+		start := time.Now()
+		receipts := r.publisher.Publish(ctx, batch)
+		took := time.Since(start)
+		done := make([]confirmation, 0, len(chunk))
+		var nacked error
+		for i, it := range chunk {
+			receipt := Receipt{Err: ErrUnconfirmed}
+			if i < len(receipts) {
+				receipt = receipts[i]
+			}
+			r.store.cfg.Observer.published(it.pub.Topic, took, receipt.Err)
+			switch {
+			case receipt.Err == nil:
+				done = append(done, confirmation{item: it, epoch: receipt.Epoch, due: !it.pub.FireAt.After(start)})
+			case errors.Is(receipt.Err, ErrUnpublishable):
+				r.unpublishable(ctx, it, receipt.Err)
+			default:
+				if errors.Is(receipt.Err, ErrNacked) {
+					nacked = receipt.Err
+				}
+				letGo = append(letGo, it)
+			}
+		}
+		if len(done) > 0 {
+			confirmed <- done // the settler reads until this side has ended
+		}
+		if nacked != nil {
+			r.log.WarnContext(ctx, "broker takes no messages for now", "error", nacked)
+			_ = sleep(ctx, nackedPause)
+		}
+		r.letGo(letGo...)
+	}
+}
+
+// letGo lets rows that were not confirmed be taken again by the next scan from the front.
+func (r *Relay) letGo(items ...item) {
+	for _, it := range items {
+		r.scanner.lower(it)
+	}
+	r.flight.end(items...)
+}
+
+// unpublishable spends an attempt of a row that the broker will not take for its own fault.
+func (r *Relay) unpublishable(ctx context.Context, it item, cause error) {
+	r.log.WarnContext(ctx, "message cannot be published", "id", it.pub.ID, "topic", it.pub.Topic, "error", cause)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	if _, _, err := r.store.spendAttempt(ctx, it.pub.ID, it.pub.Attempt, "revision", it.revision, cause); err != nil {
+		r.log.WarnContext(ctx, "attempt not counted", "id", it.pub.ID, "error", err)
+	}
+	r.letGo(it)
+}

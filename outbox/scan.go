@@ -1,0 +1,186 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// scanner is how far the reading of scheduled rows has come. Reading goes on after the last (available_at, id) read in each
+// shard, and from the front again at least every second, because ids and times do not commit in order.
+//
+// The front is a low-water mark rather than the beginning of time: rows that were settled leave entries in the index
+// until the server purges them, and walking over those each second would cost more the longer purge lags. Whatever becomes
+// scheduled is available no earlier than its statement's time, so only a transaction that was open for longer than openFor
+// can put a row behind the mark; a scan from the beginning of time, once in fullEvery, finds those.
+type scanner struct {
+	mu       sync.Mutex
+	shards   []int // that the last scan read
+	at       [shards]position
+	front    time.Time // when the last scan from the low-water mark began
+	full     time.Time // when the last scan from the beginning of time began
+	lowWater int64     // microseconds since 1970; scans since the last front saw nothing before it
+	lowered  int64     // least available_at that was let go unsettled since; noWater: none
+}
+
+type position struct{ available, id int64 }
+
+const (
+	fullEvery = 30 * time.Second
+	openFor   = 30 * time.Second
+	noWater   = int64(1) << 62
+	// heldAhead is how far ahead held rows are read: longer than the pause between two scans from the front.
+	heldAhead = 2 * time.Second
+)
+
+// lower makes the next scan from the front see a row that was let go without being settled.
+func (s *scanner) lower(it item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lowered = min(s.lowered, it.available)
+}
+
+// begin returns where to read from in each shard.
+func (s *scanner) begin(now time.Time, mine []int) [shards]position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case now.Sub(s.full) >= fullEvery:
+		s.at = [shards]position{}
+		s.full, s.front, s.lowWater, s.lowered = now, now, noWater, noWater
+	case now.Sub(s.front) >= frontEvery:
+		mark := min(s.lowWater, s.lowered)
+		for i := range s.at {
+			if s.at[i].available >= mark {
+				s.at[i] = position{available: mark}
+			}
+		}
+		s.front, s.lowWater, s.lowered = now, noWater, noWater
+	}
+	for _, shard := range mine {
+		if !slices.Contains(s.shards, shard) { // newly leased: another relay knew how far it had come
+			s.at[shard] = position{}
+		}
+	}
+	s.shards = mine
+	return s.at
+}
+
+// end notes the last row read from each shard, and the database's time of the scan if it saw any row.
+func (s *scanner) end(items []item, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lowWater = min(s.lowWater, now.Add(-openFor).UnixMicro())
+	for _, it := range items {
+		s.at[it.shard] = position{it.available, it.pub.ID}
+		s.lowWater = min(s.lowWater, it.available)
+	}
+}
+
+// scan takes the next rows of the leased shards, in the order in which they should fire. more says that others may be there
+// to be taken at once.
+func (r *Relay) scan(ctx context.Context) (taken []item, more bool, err error) {
+	mine := r.leases.takeable(time.Now())
+	if len(mine) == 0 {
+		return nil, false, nil
+	}
+	room := r.flight.room()
+	if room < r.cfg.MaxInFlight/4 {
+		select {
+		case <-r.flight.free:
+		case <-ctx.Done():
+		}
+		return nil, true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	perShard := max(1, min(scanRows, room)/len(mine))
+	r.flight.beginScan()
+	query, args := takeQuery(mine, r.scanner.begin(time.Now(), mine), r.cfg.Horizon, perShard)
+	read, err := r.store.readWork(ctx, query, args)
+	if err != nil {
+		return nil, false, fmt.Errorf("take work: %w", err)
+	}
+	now, err := r.store.Now(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	r.scanner.end(read, now)
+	var perShardRead [shards]int
+	for _, it := range read {
+		if perShardRead[it.shard]++; perShardRead[it.shard] == perShard {
+			more = true
+		}
+		it.pub.FireAt = r.store.clock.local(fromMicros(it.available))
+		if r.flight.add(it) {
+			taken = append(taken, it)
+		}
+	}
+	return taken, more, nil
+}
+
+// takeQuery reads each shard in index order: one range of the index `due` per branch, no sort, no lock.
+func takeQuery(mine []int, from [shards]position, horizon time.Duration, perShard int) (string, []any) {
+	const branch = `(SELECT ` + `TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now,
+			id, shard, topic, COALESCE(message_key, '') AS message_key, generation, revision, held, attempts,
+			TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', due_at) AS due,
+			TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', available_at) AS available,
+			content_type, headers, payload
+		FROM outbox_messages FORCE INDEX (due)
+		WHERE state = 'scheduled' AND shard = ?
+			AND available_at <= UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
+			AND (available_at > ? OR (available_at = ? AND id > ?))
+			AND (held = FALSE OR available_at <= UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)
+		ORDER BY available_at, id LIMIT ?)`
+	var (
+		q    strings.Builder
+		args = make([]any, 0, 7*len(mine))
+	)
+	for i, shard := range mine {
+		if i > 0 {
+			q.WriteString(" UNION ALL ")
+		}
+		q.WriteString(branch)
+		p := from[shard]
+		at := fromMicros(p.available).Format(sqlTime)
+		args = append(args, shard, horizon.Microseconds(), at, at, p.id, heldAhead.Microseconds(), perShard)
+	}
+	return q.String(), args
+}
+
+func (s *Store) readWork(ctx context.Context, query string, args []any) ([]item, error) {
+	ledger, err := s.StoreID()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.sql.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var items []item
+	for rows.Next() {
+		var (
+			it       item
+			headers  []byte
+			now, due int64
+		)
+		if err := rows.Scan(&now, &it.pub.ID, &it.shard, &it.pub.Topic, &it.pub.Key, &it.pub.Generation, &it.revision,
+			&it.held, &it.pub.Attempt, &due, &it.available, &it.pub.ContentType, &headers, &it.pub.Payload); err != nil {
+			return nil, err
+		}
+		if len(items) == 0 {
+			s.clock.observe(time.Now(), fromMicros(now))
+		}
+		it.pub.Store, it.pub.DueAt = ledger, fromMicros(due)
+		if it.pub.Headers, err = decodeHeaders(headers); err != nil {
+			it.broken = fmt.Errorf("%w: %w", ErrUnpublishable, err)
+		}
+		it.bytes = len(it.pub.Payload) + len(headers)
+		items = append(items, it)
+	}
+	return items, rows.Err()
+}

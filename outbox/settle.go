@@ -1,0 +1,233 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// settleWait is how long the settling of a message that was due when it was published waits for its effect, which
+	// makes settling it unnecessary.
+	settleWait = 200 * time.Millisecond
+	// lockedPause is the pause before a row that somebody holds locked is tried again.
+	lockedPause = time.Second
+)
+
+// settler marks confirmed rows published.
+type settler struct {
+	r       *Relay
+	conn    *sql.Conn // of its own: its lock wait is 1 s
+	waiting []later   // in the order of their time
+}
+
+type later struct {
+	at   time.Time
+	rows []confirmation
+	ask  bool // some may have taken effect meanwhile
+}
+
+// settle runs until confirmed is closed and what came through it is settled, or ctx ends: what is then left is published
+// again, and the guard drops it.
+func (r *Relay) settle(ctx context.Context, confirmed <-chan []confirmation) {
+	s := &settler{r: r}
+	defer s.discard()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for confirmed != nil || len(s.waiting) > 0 {
+		if len(s.waiting) > 0 {
+			timer.Reset(max(0, time.Until(s.waiting[0].at)))
+		}
+		select {
+		case rows, ok := <-confirmed:
+			if !ok {
+				confirmed = nil
+				break
+			}
+			var due, ahead []confirmation
+			for _, c := range rows {
+				if c.due {
+					due = append(due, c)
+				} else {
+					ahead = append(ahead, c)
+				}
+			}
+			s.settle(ctx, ahead)
+			s.wait(settleWait, due, true)
+		case <-timer.C:
+			next := s.waiting[0]
+			s.waiting = s.waiting[1:]
+			if next.ask {
+				next.rows = s.unfinished(ctx, next.rows)
+			}
+			s.settle(ctx, next.rows)
+		}
+		if confirmed == nil && ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+func (s *settler) wait(pause time.Duration, rows []confirmation, ask bool) {
+	if len(rows) == 0 {
+		return
+	}
+	s.waiting = append(s.waiting, later{time.Now().Add(pause), rows, ask})
+	slices.SortStableFunc(s.waiting, func(a, b later) int { return a.at.Compare(b.at) })
+}
+
+// settle writes rows by primary key, ids ascending, those of one epoch and revision in one statement.
+func (s *settler) settle(ctx context.Context, rows []confirmation) {
+	slices.SortFunc(rows, func(a, b confirmation) int {
+		return cmp.Or(cmp.Compare(a.epoch, b.epoch), cmp.Compare(a.revision, b.revision), cmp.Compare(a.pub.ID, b.pub.ID))
+	})
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && n < chunkRows && rows[n].epoch == rows[0].epoch && rows[n].revision == rows[0].revision {
+			n++
+		}
+		s.write(ctx, rows[:n])
+		rows = rows[n:]
+	}
+}
+
+// write settles rows of one epoch and revision. A row that another transaction holds locked must not hold up the others:
+// after the lock wait the rows are tried by halves, and the locked one alone once more later.
+func (s *settler) write(ctx context.Context, rows []confirmation) {
+	for {
+		n, err := s.update(ctx, rows)
+		switch {
+		case err == nil:
+			s.r.store.cfg.Observer.settled(int(n), len(rows)-int(n))
+			s.land(rows, int(n) < len(rows))
+			return
+		case IsRetryable(err) && len(rows) > 1:
+			s.write(ctx, rows[:len(rows)/2])
+			rows = rows[len(rows)/2:]
+		case IsRetryable(err):
+			s.wait(lockedPause, rows, true)
+			return
+		default:
+			s.discard()
+			if ctx.Err() == nil {
+				s.r.log.WarnContext(ctx, "published messages not settled", "rows", len(rows), "error", err)
+			}
+			if sleep(ctx, errorPause) != nil {
+				s.land(rows, true)
+				return
+			}
+		}
+	}
+}
+
+// land ends the rows' flight. If some may still be scheduled as they were (a newer broker epoch was found), the next scan from
+// the front takes those again.
+func (s *settler) land(rows []confirmation, again bool) {
+	items := make([]item, len(rows))
+	for i, c := range rows {
+		items[i] = c.item
+	}
+	if again {
+		s.r.letGo(items...)
+		return
+	}
+	s.r.flight.end(items...)
+}
+
+func (s *settler) update(ctx context.Context, rows []confirmation) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	conn, err := s.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	args := make([]any, 0, len(rows)+4)
+	args = append(args, rows[0].epoch, s.r.cfg.Grace.Microseconds())
+	for _, c := range rows {
+		args = append(args, c.pub.ID)
+	}
+	args = append(args, rows[0].revision, rows[0].epoch)
+	// index: primary. A confirm of a broker life that has ended says nothing any more.
+	return execCount(ctx, conn, `UPDATE outbox_messages SET
+			state = 'published', published_at = UTC_TIMESTAMP(6), publishes = publishes + 1, broker_epoch = ?, held = FALSE,
+			available_at = GREATEST(available_at, UTC_TIMESTAMP(6)) + INTERVAL ? MICROSECOND
+		WHERE id IN (`+marks(len(rows))+`) AND revision = ? AND state = 'scheduled'
+			AND (SELECT broker_epoch FROM outbox_meta WHERE id = 1) <= ?`, args...)
+}
+
+// unfinished leaves out the rows that have moved on. When it cannot tell, it leaves out none.
+func (s *settler) unfinished(ctx context.Context, rows []confirmation) []confirmation {
+	left, err := s.askScheduled(ctx, rows)
+	if err != nil {
+		return rows
+	}
+	var rest, gone []confirmation
+	for _, c := range rows {
+		if left[c.pub.ID] == c.revision {
+			rest = append(rest, c)
+		} else {
+			gone = append(gone, c)
+		}
+	}
+	s.land(gone, false)
+	return rest
+}
+
+func (s *settler) askScheduled(ctx context.Context, rows []confirmation) (map[int64]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	conn, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]any, len(rows))
+	for i, c := range rows {
+		ids[i] = c.pub.ID
+	}
+	// index: primary
+	answer, err := conn.QueryContext(ctx, `SELECT id, revision FROM outbox_messages
+		WHERE id IN (`+marks(len(ids))+`) AND state = 'scheduled'`, ids...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Close() }()
+	left := map[int64]int64{}
+	for answer.Next() {
+		var id, revision int64
+		if err := answer.Scan(&id, &revision); err != nil {
+			return nil, err
+		}
+		left[id] = revision
+	}
+	return left, answer.Err()
+}
+
+func (s *settler) open(ctx context.Context) (*sql.Conn, error) {
+	if s.conn != nil {
+		return s.conn, nil
+	}
+	conn, err := s.r.store.sql.Conn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open the settling connection: %w", err)
+	}
+	s.conn = conn
+	if _, err := conn.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout = 1"); err != nil {
+		s.discard()
+		return nil, fmt.Errorf("set up the settling connection: %w", err)
+	}
+	return conn, nil
+}
+
+// discard closes the connection for good: its lock wait must not reach the pool's other users.
+func (s *settler) discard() {
+	if s.conn == nil {
+		return
+	}
+	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = s.conn.Close()
+	s.conn = nil
+}
