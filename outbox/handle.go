@@ -101,7 +101,7 @@ func (s *Store) tryEffect(ctx context.Context, d Delivery, effect func(tx *sql.T
 			WHERE id = ? AND topic = ? AND message_key <=> ? AND generation = ?
 				AND state IN ('scheduled', 'published') AND due_at <= UTC_TIMESTAMP(6)`,
 			s.cfg.Retention.Microseconds(), d.ID, []byte(d.Topic), bytesOrNil(d.Key), d.Generation)
-		if err != nil || n == 0 {
+		if err != nil || n == 0 && guarded {
 			return err
 		}
 		ran = true
