@@ -1,0 +1,131 @@
+// Package config turns environment variables into a Config.
+//
+// It promises that every problem is reported at once, one line for each variable that has one, and that
+// no secret is ever part of an error or shows when a Config is printed, logged or encoded. It does not
+// connect to anything: a data source name or URL that has the right shape may still lead nowhere.
+package config
+
+import (
+	"errors"
+	"reflect"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+)
+
+// Strategy names a way to have a message fired at its due time.
+type Strategy string
+
+// The strategies.
+const (
+	StrategyAuto   Strategy = "auto"   // ask the broker, then choose
+	StrategyPlugin Strategy = "plugin" // the x-delayed-message exchange
+	StrategyHold   Strategy = "hold"   // MySQL holds messages until they are due
+	StrategyTiers  Strategy = "tiers"  // queues with a time to live that dead-letter
+)
+
+// Config is every setting of api and worker. The comment of a field is its row in the README's table.
+// It is immutable by convention and safe for concurrent use.
+type Config struct {
+	// Where the API listens. Anything but a loopback address needs both `ADMIN_TOKEN` and `API_TOKEN`.
+	HTTPAddr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:8080"`
+	// Where the worker answers `/healthz`, `/readyz` and `/metrics`.
+	WorkerHTTPAddr string `env:"WORKER_HTTP_ADDR" envDefault:"127.0.0.1:9090"`
+	// MySQL 8 or MariaDB 10.6+, in the form of go-sql-driver: `user:password@tcp(host:3306)/database`.
+	MySQLDSN Secret `env:"MYSQL_DSN"`
+	// RabbitMQ 3.10+: `amqp://user:password@host:5672/vhost`, or `amqps`. Special characters are percent-encoded.
+	AMQPURL Secret `env:"AMQP_URL"`
+	// Prefix of every exchange and queue, so that several installations can share a broker.
+	Namespace string `env:"NAMESPACE" envDefault:"duebox"`
+	// How messages are delayed: `auto`, `plugin`, `hold` or `tiers`.
+	DelayStrategy Strategy `env:"DELAY_STRATEGY" envDefault:"auto"`
+	// How far ahead of its fire time a message is handed to the broker; what is due later waits in MySQL.
+	Horizon time.Duration `env:"HORIZON" envDefault:"10m"`
+	// How long after its due time a published message may still take effect before it is taken for lost.
+	Grace time.Duration `env:"GRACE" envDefault:"30s"`
+	// Effects that may return an error before the message is dead and waits for an operator.
+	MaxAttempts int `env:"MAX_ATTEMPTS" envDefault:"10"`
+	// Deliveries that the broker may send ahead of their acknowledgement, for each consumer.
+	Prefetch int `env:"PREFETCH" envDefault:"64"`
+	// Effects that run at the same time, for each topic.
+	Workers int `env:"WORKERS" envDefault:"8"`
+	// How long a stopping process may take to finish what is in flight.
+	DrainTimeout time.Duration `env:"DRAIN_TIMEOUT" envDefault:"20s"`
+	// How long a normal order may stay unpaid. An order keeps the due time that it was placed with.
+	OrderTimeoutNormal time.Duration `env:"ORDER_TIMEOUT_NORMAL" envDefault:"30m"`
+	// The same for flash sales.
+	OrderTimeoutFlash time.Duration `env:"ORDER_TIMEOUT_FLASH" envDefault:"10m"`
+	// The same for presales.
+	OrderTimeoutPresale time.Duration `env:"ORDER_TIMEOUT_PRESALE" envDefault:"24h"`
+	// When the reconciler runs: five cron fields, or a descriptor such as `@every 30s`.
+	ReconcileSchedule string `env:"RECONCILE_SCHEDULE" envDefault:"* * * * *"`
+	// How long done and canceled messages are kept before they are purged.
+	Retention time.Duration `env:"RETENTION" envDefault:"168h"`
+	// Whether api and worker bring the database's schema up to date when they start.
+	MigrateOnStart bool `env:"MIGRATE_ON_START" envDefault:"true"`
+	// Bearer token of the admin routes.
+	AdminToken Secret `env:"ADMIN_TOKEN"`
+	// Bearer token of all other routes.
+	APIToken Secret `env:"API_TOKEN"`
+}
+
+// Load reads environ, which has the form of os.Environ; a variable that is empty counts as not set. Of each
+// variable that holds a secret, NAME_FILE may name a file to read it from instead, less one trailing newline.
+// Required names the variables that the calling command cannot do without.
+//
+// The error joins all problems: one line each, which names the variable and what it accepts.
+func Load(environ []string, required ...string) (Config, error) {
+	vars := env.ToMap(environ)
+	var found problems
+	readSecretFiles(vars, &found)
+	for _, name := range required {
+		if vars[name] == "" {
+			found.add(name, name+": is required")
+		}
+	}
+
+	var c Config
+	unparsed := unparsedVariables(env.ParseWithOptions(&c, env.Options{Environment: vars}))
+	for _, r := range c.rules() {
+		if !r.ok || unparsed[r.name] {
+			found.add(r.name, r.problem(vars[r.name]))
+		}
+	}
+	if len(found.errs) > 0 {
+		return Config{}, errors.Join(found.errs...)
+	}
+	return c, nil
+}
+
+// unparsedVariables names the variables whose text is not of their field's type.
+func unparsedVariables(err error) map[string]bool {
+	names := map[string]bool{}
+	var all env.AggregateError
+	errors.As(err, &all)
+	for _, err := range all.Errors {
+		var p env.ParseError
+		if !errors.As(err, &p) {
+			panic("config: the tags of Config are wrong: " + err.Error())
+		}
+		field, _ := reflect.TypeFor[Config]().FieldByName(p.Name)
+		names[field.Tag.Get("env")] = true
+	}
+	return names
+}
+
+// problems keeps the first problem of each variable: what follows from it would only repeat it.
+type problems struct {
+	seen map[string]bool
+	errs []error
+}
+
+func (p *problems) add(variable, text string) {
+	if p.seen[variable] {
+		return
+	}
+	if p.seen == nil {
+		p.seen = map[string]bool{}
+	}
+	p.seen[variable] = true
+	p.errs = append(p.errs, errors.New(text))
+}

@@ -1,0 +1,205 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/duebox/duebox/config"
+)
+
+func TestLoad_DefaultsAreTheDocumentedOnes(t *testing.T) {
+	t.Parallel()
+	c, err := config.Load(nil)
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff(config.Config{
+		HTTPAddr:            "127.0.0.1:8080",
+		WorkerHTTPAddr:      "127.0.0.1:9090",
+		Namespace:           "duebox",
+		DelayStrategy:       config.StrategyAuto,
+		Horizon:             10 * time.Minute,
+		Grace:               30 * time.Second,
+		MaxAttempts:         10,
+		Prefetch:            64,
+		Workers:             8,
+		DrainTimeout:        20 * time.Second,
+		OrderTimeoutNormal:  30 * time.Minute,
+		OrderTimeoutFlash:   10 * time.Minute,
+		OrderTimeoutPresale: 24 * time.Hour,
+		ReconcileSchedule:   "* * * * *",
+		Retention:           168 * time.Hour,
+		MigrateOnStart:      true,
+	}, c, cmp.AllowUnexported(config.Secret{})))
+}
+
+func TestLoad_ReadsEachVariable(t *testing.T) {
+	t.Parallel()
+	c, err := config.Load([]string{
+		"HTTP_ADDR=0.0.0.0:80", "WORKER_HTTP_ADDR=[::]:81", "MYSQL_DSN=u:p@tcp(db:3306)/app?charset=utf8mb4",
+		"AMQP_URL=amqps://u:p@mq/v", "NAMESPACE=eu-1", "DELAY_STRATEGY=plugin", "HORIZON=1193h2m47.295s", "GRACE=5s",
+		"MAX_ATTEMPTS=3", "PREFETCH=65535", "WORKERS=1", "DRAIN_TIMEOUT=1m", "ORDER_TIMEOUT_NORMAL=1h",
+		"ORDER_TIMEOUT_FLASH=1m30s", "ORDER_TIMEOUT_PRESALE=240h", "RECONCILE_SCHEDULE=@every 5s", "RETENTION=1h",
+		"MIGRATE_ON_START=false", "ADMIN_TOKEN=a", "API_TOKEN=b", "UNKNOWN=ignored",
+	}, "MYSQL_DSN", "AMQP_URL")
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff(config.Config{
+		HTTPAddr:            "0.0.0.0:80",
+		WorkerHTTPAddr:      "[::]:81",
+		MySQLDSN:            config.NewSecret("u:p@tcp(db:3306)/app?charset=utf8mb4"),
+		AMQPURL:             config.NewSecret("amqps://u:p@mq/v"),
+		Namespace:           "eu-1",
+		DelayStrategy:       config.StrategyPlugin,
+		Horizon:             (1<<32 - 1) * time.Millisecond,
+		Grace:               5 * time.Second,
+		MaxAttempts:         3,
+		Prefetch:            65535,
+		Workers:             1,
+		DrainTimeout:        time.Minute,
+		OrderTimeoutNormal:  time.Hour,
+		OrderTimeoutFlash:   90 * time.Second,
+		OrderTimeoutPresale: 240 * time.Hour,
+		ReconcileSchedule:   "@every 5s",
+		Retention:           time.Hour,
+		AdminToken:          config.NewSecret("a"),
+		APIToken:            config.NewSecret("b"),
+	}, c, cmp.AllowUnexported(config.Secret{})))
+}
+
+func TestLoad_ReadsNothingBesideWhatItIsGiven(t *testing.T) {
+	t.Setenv("NAMESPACE", "from-the-process")
+	c, err := config.Load(nil)
+	require.NoError(t, err)
+	require.Equal(t, "duebox", c.Namespace)
+}
+
+func TestLoad_EmptyIsNotSet(t *testing.T) {
+	t.Parallel()
+	c, err := config.Load([]string{"HORIZON=", "NAMESPACE=", "ADMIN_TOKEN=", "MYSQL_DSN_FILE="})
+	require.NoError(t, err)
+	require.Equal(t, 10*time.Minute, c.Horizon)
+	require.Equal(t, "duebox", c.Namespace)
+	require.False(t, c.AdminToken.IsSet())
+}
+
+func TestLoad_ReportsEveryProblemAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := config.Load([]string{
+		"HTTP_ADDR=0.0.0.0:8080", "WORKER_HTTP_ADDR=9090", "AMQP_URL=http://u:hidden@mq", "NAMESPACE=a b",
+		"DELAY_STRATEGY=magic", "HORIZON=50d", "GRACE=-1s", "MAX_ATTEMPTS=0", "PREFETCH=65536", "WORKERS=many",
+		"DRAIN_TIMEOUT=0", "ORDER_TIMEOUT_NORMAL=0s", "ORDER_TIMEOUT_FLASH=10", "ORDER_TIMEOUT_PRESALE=9000h",
+		"RECONCILE_SCHEDULE=* * *", "RETENTION=1ms", "MIGRATE_ON_START=maybe", "ADMIN_TOKEN=hidden\n", "API_TOKEN_FILE=/hidden",
+	}, "MYSQL_DSN")
+	require.Error(t, err)
+	require.Equal(t, []string{
+		`API_TOKEN_FILE: read the file: no such file or directory`,
+		`MYSQL_DSN: is required`,
+		`HTTP_ADDR: is "0.0.0.0:8080", want a loopback address such as 127.0.0.1:8080, or both ADMIN_TOKEN and API_TOKEN set`,
+		`WORKER_HTTP_ADDR: is "9090", want host:port with a numeric port`,
+		`AMQP_URL: want amqp://user:password@host:5672/vhost or amqps://, special characters percent-encoded`,
+		`NAMESPACE: is "a b", want 1 to 64 of A-Z a-z 0-9 . _ - and not the broker's own prefix amq.`,
+		`DELAY_STRATEGY: is "magic", want auto, plugin, hold or tiers`,
+		`HORIZON: is "50d", want a duration such as 90s or 1h30m, from 1ms to 1193h2m47.295s`,
+		`GRACE: is "-1s", want a duration such as 90s or 1h30m, from 1ms to 24h0m0s`,
+		`MAX_ATTEMPTS: is "0", want a whole number from 1 to 1000`,
+		`PREFETCH: is "65536", want a whole number from 1 to 65535`,
+		`WORKERS: is "many", want a whole number from 1 to 1024`,
+		`DRAIN_TIMEOUT: is "0", want a duration such as 90s or 1h30m, from 1ms to 1h0m0s`,
+		`ORDER_TIMEOUT_NORMAL: is "0s", want a duration such as 90s or 1h30m, from 1ms to 8760h0m0s`,
+		`ORDER_TIMEOUT_FLASH: is "10", want a duration such as 90s or 1h30m, from 1ms to 8760h0m0s`,
+		`ORDER_TIMEOUT_PRESALE: is "9000h", want a duration such as 90s or 1h30m, from 1ms to 8760h0m0s`,
+		`RECONCILE_SCHEDULE: is "* * *", want five cron fields, or @ and a descriptor`,
+		`RETENTION: is "1ms", want a duration such as 90s or 1h30m, from 1s to 87600h0m0s`,
+		`MIGRATE_ON_START: is "maybe", want true or false`,
+		`ADMIN_TOKEN: want printable ASCII without spaces`,
+	}, strings.Split(err.Error(), "\n"))
+}
+
+func TestLoad_JudgesEachForm(t *testing.T) {
+	t.Parallel()
+	forms := map[string]struct{ good, bad []string }{
+		"HTTP_ADDR": {
+			good: []string{"127.0.0.1:0", "127.9.9.9:8080", "[::1]:8080", "localhost:8080"},
+			bad:  []string{":8080", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.org:1", "localhost.evil.org:1", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:65536", "a b:1"},
+		},
+		"WORKER_HTTP_ADDR": {
+			good: []string{":9090", "0.0.0.0:9090", "worker.internal:9090"},
+			bad:  []string{"9090", "::1:9090", "h:-1", "h:"},
+		},
+		"MYSQL_DSN": {
+			good: []string{"/db", "u@/db", "u:p@tcp(h:3306)/db", "u:p/@:(@tcp([::1]:3306)/db?x=y", "u@unix(/run/my.sock)/db", "u:p@tcp/db"},
+			bad:  []string{"db", "u:p@tcp(h:3306)/", "u:p@tcp(h:3306)", "mysql://u:p@h:3306/db", "mysql://u:p@h/db", "u:p@h:3306/db", "u@tcp()/db", "u@tcp(h/db", "u@unix(/run/my.sock)", "u:\n@tcp(h)/db"},
+		},
+		"AMQP_URL": {
+			good: []string{"amqp://h", "amqps://u:p%40@h:5671/v?heartbeat=5", "amqp://u:p@[::1]:5672/"},
+			bad:  []string{"h:5672", "amqp:h", "amqp:///v", "http://h", "amqp://u:p#q@h", "amqp://h:0", "amqp://h:", "amqp://h:99999", "amqp://u:%zz@h"},
+		},
+		"NAMESPACE": {
+			good: []string{"a", "A.b_c-9", strings.Repeat("n", 64)},
+			bad:  []string{"amq.x", "a/b", "ä", strings.Repeat("n", 65)},
+		},
+		"RECONCILE_SCHEDULE": {
+			good: []string{"*/5 * * * *", "0 3 * * MON-FRI", "@hourly", "@every 1m"},
+			bad:  []string{"*", "@", "* * * * * *"},
+		},
+		"ADMIN_TOKEN": {
+			good: []string{"x", "A.b~c+d/e=="},
+			bad:  []string{"two words", "tab\t", "ü"},
+		},
+	}
+	for name, form := range forms {
+		for _, value := range form.good {
+			_, err := config.Load([]string{name + "=" + value})
+			require.NoError(t, err, "%s=%s", name, value)
+		}
+		for _, value := range form.bad {
+			_, err := config.Load([]string{name + "=" + value})
+			require.ErrorContains(t, err, name+": ", "%s=%s", name, value)
+		}
+	}
+}
+
+func TestLoad_AddressBeyondLoopbackNeedsBothTokens(t *testing.T) {
+	t.Parallel()
+	for _, tokens := range [][]string{nil, {"ADMIN_TOKEN=a"}, {"API_TOKEN=b"}} {
+		_, err := config.Load(append(tokens, "HTTP_ADDR=:8080"))
+		require.ErrorContains(t, err, "HTTP_ADDR: ")
+	}
+	_, err := config.Load([]string{"HTTP_ADDR=:8080", "ADMIN_TOKEN=a", "API_TOKEN=b"})
+	require.NoError(t, err)
+}
+
+func TestLoad_ReadsSecretsFromFiles(t *testing.T) {
+	t.Parallel()
+	file := func(content string) string {
+		path := filepath.Join(t.TempDir(), "secret")
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	c, err := config.Load([]string{
+		"MYSQL_DSN_FILE=" + file("u:p@/db\n"), "AMQP_URL_FILE=" + file("amqp://h\r\n"),
+		"ADMIN_TOKEN_FILE=" + file("a"), "API_TOKEN_FILE=" + file("b\n"),
+	}, "MYSQL_DSN", "AMQP_URL")
+	require.NoError(t, err)
+	require.Equal(t, "u:p@/db", c.MySQLDSN.Reveal())
+	require.Equal(t, "amqp://h", c.AMQPURL.Reveal())
+	require.Equal(t, "a", c.AdminToken.Reveal())
+	require.Equal(t, "b", c.APIToken.Reveal())
+
+	for problem, variables := range map[string][]string{
+		"API_TOKEN: is set, and so is API_TOKEN_FILE: set one of them": {"API_TOKEN=a", "API_TOKEN_FILE=" + file("a")},
+		"API_TOKEN_FILE: the file is empty":                            {"API_TOKEN_FILE=" + file("\n")},
+		"API_TOKEN_FILE: the file is larger than 65536 bytes":          {"API_TOKEN_FILE=" + file(strings.Repeat("a", 65537))},
+		"API_TOKEN_FILE: read the file: is a directory":                {"API_TOKEN_FILE=" + t.TempDir()},
+		"API_TOKEN: want printable ASCII without spaces":               {"API_TOKEN_FILE=" + file("a\n\n")},
+		"MYSQL_DSN_FILE: the file is empty":                            {"MYSQL_DSN_FILE=" + file("")},
+		"MYSQL_DSN: is required":                                       {"API_TOKEN=a"},
+	} {
+		_, err := config.Load(variables, "MYSQL_DSN")
+		require.ErrorContains(t, err, problem)
+	}
+}

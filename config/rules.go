@@ -1,0 +1,139 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxHorizon is the longest delay that the delayed exchange keeps: one millisecond more, and it routes at once.
+const maxHorizon = math.MaxUint32 * time.Millisecond
+
+const day = 24 * time.Hour
+
+// A rule is what one variable accepts, and whether it does.
+type rule struct {
+	name, want string
+	ok         bool
+}
+
+// rules judges c, in the order of its fields. Where a variable has two rules, only the first that is broken counts.
+func (c *Config) rules() []rule {
+	guarded := c.AdminToken.IsSet() && c.APIToken.IsSet()
+	return []rule{
+		{"HTTP_ADDR", "host:port with a numeric port", isAddress(c.HTTPAddr)},
+		{"HTTP_ADDR", "a loopback address such as 127.0.0.1:8080, or both ADMIN_TOKEN and API_TOKEN set", guarded || isLoopback(c.HTTPAddr)},
+		{"WORKER_HTTP_ADDR", "host:port with a numeric port", isAddress(c.WorkerHTTPAddr)},
+		{"MYSQL_DSN", "user:password@tcp(host:3306)/database, which is not a URL", !c.MySQLDSN.IsSet() || isDSN(c.MySQLDSN.Reveal())},
+		{"AMQP_URL", "amqp://user:password@host:5672/vhost or amqps://, special characters percent-encoded", !c.AMQPURL.IsSet() || isAMQP(c.AMQPURL.Reveal())},
+		{"NAMESPACE", "1 to 64 of A-Z a-z 0-9 . _ - and not the broker's own prefix amq.", isNamespace(c.Namespace)},
+		{"DELAY_STRATEGY", "auto, plugin, hold or tiers", slices.Contains([]Strategy{StrategyAuto, StrategyPlugin, StrategyHold, StrategyTiers}, c.DelayStrategy)},
+		duration("HORIZON", c.Horizon, time.Millisecond, maxHorizon),
+		duration("GRACE", c.Grace, time.Millisecond, day),
+		count("MAX_ATTEMPTS", c.MaxAttempts, 1000),
+		count("PREFETCH", c.Prefetch, math.MaxUint16),
+		count("WORKERS", c.Workers, 1024),
+		duration("DRAIN_TIMEOUT", c.DrainTimeout, time.Millisecond, time.Hour),
+		duration("ORDER_TIMEOUT_NORMAL", c.OrderTimeoutNormal, time.Millisecond, 365*day),
+		duration("ORDER_TIMEOUT_FLASH", c.OrderTimeoutFlash, time.Millisecond, 365*day),
+		duration("ORDER_TIMEOUT_PRESALE", c.OrderTimeoutPresale, time.Millisecond, 365*day),
+		{"RECONCILE_SCHEDULE", "five cron fields, or @ and a descriptor", isSchedule(c.ReconcileSchedule)},
+		duration("RETENTION", c.Retention, time.Second, 3650*day),
+		{"MIGRATE_ON_START", "true or false", true},
+		{"ADMIN_TOKEN", "printable ASCII without spaces", isToken(c.AdminToken.Reveal())},
+		{"API_TOKEN", "printable ASCII without spaces", isToken(c.APIToken.Reveal())},
+	}
+}
+
+// problem is the rule's line when it is broken. It shows the value that was found, cut short, unless that is a secret.
+func (r rule) problem(value string) string {
+	if value == "" || slices.Contains(secretVariables(), r.name) {
+		return fmt.Sprintf("%s: want %s", r.name, r.want)
+	}
+	return fmt.Sprintf("%s: is %.64q, want %s", r.name, value, r.want)
+}
+
+func duration(name string, d, low, high time.Duration) rule {
+	return rule{name, fmt.Sprintf("a duration such as 90s or 1h30m, from %v to %v", low, high), low <= d && d <= high}
+}
+
+func count(name string, n, high int) rule {
+	return rule{name, fmt.Sprintf("a whole number from 1 to %d", high), 1 <= n && n <= high}
+}
+
+func isAddress(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || strings.ContainsFunc(host, isControlOrSpace) {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
+// isLoopback trusts no host name but localhost: what a name resolves to can change.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// isDSN checks the shape [user[:password]@][network[(address)]]/database[?parameters]. The last slash and the last
+// @ before it count, as they do for the driver, so that passwords may hold both.
+func isDSN(s string) bool {
+	slash := strings.LastIndexByte(s, '/')
+	if slash < 0 || strings.ContainsFunc(s, isControl) || strings.HasPrefix(s, "mysql://") || strings.HasPrefix(s, "mariadb://") {
+		return false
+	}
+	database, _, _ := strings.Cut(s[slash+1:], "?")
+	server := s[:slash]
+	server = server[strings.LastIndexByte(server, '@')+1:]
+	network, address, hasAddress := strings.Cut(server, "(")
+	if hasAddress && (len(address) < 2 || strings.IndexByte(address, ')') != len(address)-1) {
+		return false
+	}
+	return database != "" && !strings.ContainsAny(network, ":/)")
+}
+
+func isAMQP(s string) bool {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "amqp" && u.Scheme != "amqps" || u.Hostname() == "" || u.Fragment != "" {
+		return false
+	}
+	if u.Port() == "" {
+		return !strings.HasSuffix(u.Host, ":")
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return err == nil && port > 0
+}
+
+func isNamespace(s string) bool {
+	foreign := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	}
+	return len(s) >= 1 && len(s) <= 64 && !strings.ContainsFunc(s, foreign) && !strings.HasPrefix(s, "amq.")
+}
+
+// isSchedule checks the shape; whoever runs the schedule parses it.
+func isSchedule(s string) bool {
+	if strings.HasPrefix(s, "@") {
+		return len(s) > 1
+	}
+	return len(strings.Fields(s)) == 5
+}
+
+func isToken(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
+
+func isControlOrSpace(r rune) bool { return r <= ' ' || r == 0x7f }
