@@ -1,0 +1,189 @@
+package ordering
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/duebox/duebox/model"
+	"github.com/duebox/duebox/outbox"
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+)
+
+// Place reserves stock, writes the order and the message that will close it at its due time, in one transaction.
+//
+// A key that is not empty makes the call repeatable for KeyLife: the same user's same draft returns the order as it was
+// first returned, another draft model.ErrKeyReused. A call that returned an error used no key.
+//
+// It returns a *model.InvalidError for a draft that breaks a rule or names an unknown product, and model.ErrOutOfStock;
+// nothing is written then.
+func (s *Service) Place(ctx context.Context, d model.Draft, key string) (model.Order, error) {
+	if err := d.Validate(); err != nil {
+		return model.Order{}, err
+	}
+	if key != "" && !model.ValidKey(key) {
+		return model.Order{}, model.Invalid("Idempotency-Key", model.KeyRule)
+	}
+	return run(ctx, s, "place order", func(ctx context.Context) (o model.Order, err error) {
+		no, err := newNo()
+		if err != nil {
+			return o, err
+		}
+		err = s.tx(ctx, func(tx *gorm.DB) error {
+			first := no
+			if key != "" {
+				if first, err = useKey(tx, d, key, no); err != nil {
+					return err
+				}
+			}
+			if first != no {
+				o, err = load(tx, first)
+				o = o.AsPlaced()
+				return err
+			}
+			o, err = s.place(ctx, tx, no, d)
+			return err
+		})
+		return o, err
+	})
+}
+
+// newNo makes an order number: a UUID of version 7 without dashes, so that numbers sort by time and hold 74 random bits.
+func newNo() (string, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", fmt.Errorf("make order number: %w", err)
+	}
+	return strings.ReplaceAll(id.String(), "-", ""), nil
+}
+
+// place writes in the order of locks. What can be refused without a write is refused first: a sold-out product costs its
+// queue of customers one read each.
+func (s *Service) place(ctx context.Context, tx *gorm.DB, no string, d model.Draft) (model.Order, error) {
+	now, err := look(tx, d.Items)
+	if err != nil {
+		return model.Order{}, err
+	}
+	o := model.Order{
+		No: no, Kind: d.Kind, User: d.User, Status: model.Pending, Items: d.Items, Total: d.Total(),
+		DueAt: dueAfter(now, s.timeout(d.Kind)), CreatedAt: now,
+	}
+	m := outbox.Message{
+		Topic: model.TopicExpire, Key: no, DueAt: o.DueAt,
+		Payload: model.OrderPayload{No: no}.Encode(), ContentType: model.PayloadType,
+	}
+	if err := s.store.Enqueue(ctx, tx, &m); err != nil {
+		return model.Order{}, err
+	}
+	err = tx.Exec(`INSERT INTO orders (no, user_id, kind, total, due_at, created_at) VALUES (?, ?, ?, ?, ?, ?)`,
+		no, o.User, string(o.Kind), o.Total, sqlTime(o.DueAt), sqlTime(o.CreatedAt)).Error
+	if err != nil {
+		return model.Order{}, err
+	}
+	rows := make([]string, len(o.Items))
+	args := make([]any, 0, 5*len(o.Items))
+	for i, it := range o.Items {
+		rows[i] = "(?, ?, ?, ?, ?)"
+		args = append(args, no, i, it.SKU, it.Quantity, it.Price)
+	}
+	err = tx.Exec(`INSERT INTO order_items (order_no, item, sku, quantity, price) VALUES `+strings.Join(rows, ", "), args...).Error
+	if err != nil {
+		return model.Order{}, err
+	}
+	return o, move(tx, reserve, no, o.Items)
+}
+
+// look reads the database's clock and refuses what is not on the shelves right now. It locks nothing.
+func look(tx *gorm.DB, items []model.Item) (now time.Time, err error) {
+	skus := make([]string, len(items))
+	for i, it := range items {
+		skus[i] = it.SKU
+	}
+	var rows []struct {
+		NowUs     int64
+		SKU       string
+		Available int64
+	}
+	err = tx.Raw(`SELECT `+micros("UTC_TIMESTAMP(6)")+` AS now_us, sku, available FROM products WHERE sku IN ?`, skus).
+		Scan(&rows).Error
+	if err != nil {
+		return time.Time{}, err
+	}
+	available := make(map[string]int64, len(rows))
+	for _, row := range rows {
+		available[row.SKU] = row.Available
+		now = fromMicros(row.NowUs)
+	}
+	var bad model.Faults
+	for i, it := range items {
+		_, known := available[it.SKU]
+		bad.Check(known, fmt.Sprintf("items[%d].sku", i), model.ErrNoProduct.Error())
+	}
+	if err := bad.Err(); err != nil {
+		return time.Time{}, err
+	}
+	for _, it := range items {
+		if available[it.SKU] < it.Quantity {
+			return time.Time{}, outOfStock(it.SKU)
+		}
+	}
+	return now, nil
+}
+
+// useKey takes the idempotency key for the order no, or returns the number of the order that it was used for. Of two calls
+// with one key the second waits here for the first to commit.
+func useKey(tx *gorm.DB, d model.Draft, key, no string) (string, error) {
+	fingerprint := d.Fingerprint()
+	err := tx.Exec(`INSERT INTO idempotency_keys (user_id, idem_key, fingerprint, order_no, used_at)
+		VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6))`, d.User, []byte(key), fingerprint[:], no).Error
+	if err == nil || !isDuplicate(err) {
+		return no, err
+	}
+	var found []struct {
+		Fingerprint []byte
+		OrderNo     string
+		Expired     bool
+	}
+	err = tx.Raw(`SELECT fingerprint, order_no, used_at <= UTC_TIMESTAMP(6) - INTERVAL ? SECOND AS expired
+		FROM idempotency_keys WHERE user_id = ? AND idem_key = ?`, int64(KeyLife/time.Second), d.User, []byte(key)).
+		Scan(&found).Error
+	if err != nil {
+		return "", err
+	}
+	if len(found) == 0 { // it was forgotten just now
+		return "", errAgain
+	}
+	used := found[0]
+	switch {
+	case !used.Expired && string(used.Fingerprint) != string(fingerprint[:]):
+		return "", model.ErrKeyReused
+	case !used.Expired:
+		return used.OrderNo, nil
+	}
+	taken, err := change(tx, `UPDATE idempotency_keys SET fingerprint = ?, order_no = ?, used_at = UTC_TIMESTAMP(6)
+		WHERE user_id = ? AND idem_key = ? AND order_no = ?`, fingerprint[:], no, d.User, []byte(key), used.OrderNo)
+	if err == nil && !taken {
+		err = errAgain
+	}
+	return no, err
+}
+
+// ForgetKeys deletes idempotency keys older than KeyLife, a thousand to a transaction, and returns how many.
+func (s *Service) ForgetKeys(ctx context.Context) (int64, error) {
+	const batch = 1000
+	var total int64
+	for {
+		n, err := run(ctx, s, "forget idempotency keys", func(ctx context.Context) (int64, error) {
+			// index: by_age
+			res := s.db.WithContext(ctx).Exec(`DELETE FROM idempotency_keys
+				WHERE used_at <= UTC_TIMESTAMP(6) - INTERVAL ? SECOND ORDER BY used_at LIMIT ?`, int64(KeyLife/time.Second), batch)
+			return res.RowsAffected, res.Error
+		})
+		total += n
+		if err != nil || n < batch {
+			return total, err
+		}
+	}
+}

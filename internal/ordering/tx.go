@@ -1,0 +1,101 @@
+package ordering
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/duebox/duebox/model"
+	"github.com/duebox/duebox/outbox"
+	"github.com/go-sql-driver/mysql"
+	"gorm.io/gorm"
+)
+
+// errAgain says that another transaction got in between what was read and what was to be written.
+var errAgain = errors.New("ordering: lost a race")
+
+const maxReruns = 30
+
+// run executes one operation within the service's deadline, from the start again while it loses races and deadlocks, and
+// returns what that means for the caller: an error of package model, model.ErrUnavailable when the database did not answer, or a
+// fault that only a programmer can mend.
+func run[T any](ctx context.Context, s *Service, what string, op func(ctx context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Deadline)
+	defer cancel()
+	for rerun := 0; ; rerun++ {
+		result, err := op(ctx)
+		lost := errors.Is(err, errAgain) || outbox.IsRetryable(err)
+		switch {
+		case err == nil:
+			return result, nil
+		case lost && rerun < maxReruns && pause(ctx, rerun):
+			continue
+		case lost || isOutage(err):
+			err = fmt.Errorf("%w: %w", model.ErrUnavailable, err)
+		}
+		var none T
+		return none, fmt.Errorf("%s: %w", what, err)
+	}
+}
+
+// pause waits a random time that grows with each rerun, at most 50 ms; false when ctx has ended.
+func pause(ctx context.Context, rerun int) bool {
+	longest := min(time.Duration(rerun+1)*2*time.Millisecond, 50*time.Millisecond)
+	timer := time.NewTimer(rand.N(longest)) //nolint:gosec // spreads load, guards nothing
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// tx runs fn in a transaction and commits if it returns nil.
+func (s *Service) tx(ctx context.Context, fn func(tx *gorm.DB) error) error {
+	return s.db.WithContext(ctx).Transaction(fn)
+}
+
+// change executes a statement that must change a row, and reports whether it did.
+func change(tx *gorm.DB, statement string, args ...any) (bool, error) {
+	res := tx.Exec(statement, args...)
+	return res.RowsAffected > 0, res.Error
+}
+
+// Numbers of MySQL's and MariaDB's error reference.
+const (
+	erDupEntry       = 1062
+	erConnCount      = 1040
+	erServerShutdown = 1053
+	erUserConnCount  = 1203
+	erOptionPrevents = 1290 // read only: in the middle of a failover
+	erQueryInterrupt = 1317
+	erReadOnlyMode   = 1836
+	erConnKilled     = 1927 // MariaDB
+)
+
+func mysqlNumber(err error) uint16 {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return e.Number
+	}
+	return 0
+}
+
+func isDuplicate(err error) bool { return mysqlNumber(err) == erDupEntry }
+
+// isOutage reports whether err says that the database did not answer, or cannot for now.
+func isOutage(err error) bool {
+	switch mysqlNumber(err) {
+	case erConnCount, erServerShutdown, erUserConnCount, erOptionPrevents, erQueryInterrupt, erReadOnlyMode, erConnKilled:
+		return true
+	}
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}

@@ -1,0 +1,45 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// TopicExpire is the topic of the message that closes an order which is still pending at its due time. Its key is the
+// order number.
+const TopicExpire = "order.expire"
+
+// PayloadType is the content type of an encoded OrderPayload.
+const PayloadType = "application/json"
+
+// OrderPayload is the payload of the messages about an order.
+type OrderPayload struct {
+	No string `json:"no"`
+}
+
+// Encode writes the payload as JSON.
+func (p OrderPayload) Encode() []byte {
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // a string always encodes
+	}
+	return b
+}
+
+// DecodeOrderPayload reads what Encode wrote. It refuses unknown fields, more than one value, and a number that is no id.
+func DecodeOrderPayload(b []byte) (OrderPayload, error) {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	var p OrderPayload
+	if err := dec.Decode(&p); err != nil {
+		return OrderPayload{}, fmt.Errorf("decode order payload: %w", err)
+	}
+	if dec.InputOffset() != int64(len(bytes.TrimRight(b, " \t\r\n"))) {
+		return OrderPayload{}, fmt.Errorf("decode order payload: bytes after the value")
+	}
+	if !ValidID(p.No) {
+		return OrderPayload{}, fmt.Errorf("decode order payload: no %s", IDRule)
+	}
+	return p, nil
+}
