@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"gorm.io/gorm"
+
 	"github.com/duebox/duebox/model"
 	"github.com/duebox/duebox/outbox"
-	"gorm.io/gorm"
 )
 
 // Cancel closes a pending order for its user, gives its stock back and withdraws its message, in one transaction. It returns

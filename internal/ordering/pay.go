@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"gorm.io/gorm"
+
 	"github.com/duebox/duebox/model"
 	"github.com/duebox/duebox/outbox"
-	"gorm.io/gorm"
 )
 
 // Pay records a payment and returns the order as it is then. A pending order becomes paid, and its message is withdrawn in

@@ -6,10 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/duebox/duebox/model"
-	"github.com/duebox/duebox/outbox"
 	"github.com/google/uuid"
 	"gorm.io/gorm"
+
+	"github.com/duebox/duebox/model"
+	"github.com/duebox/duebox/outbox"
 )
 
 // Place reserves stock, writes the order and the message that will close it at its due time, in one transaction.

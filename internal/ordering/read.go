@@ -3,8 +3,9 @@ package ordering
 import (
 	"context"
 
-	"github.com/duebox/duebox/model"
 	"gorm.io/gorm"
+
+	"github.com/duebox/duebox/model"
 )
 
 // Order reads an order; model.ErrNoOrder if there is none.

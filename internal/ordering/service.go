@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"gorm.io/gorm"
+
 	"github.com/duebox/duebox/model"
 	"github.com/duebox/duebox/outbox"
-	"gorm.io/gorm"
 )
 
 // Config tunes a Service. The zero value is usable.
@@ -21,9 +22,8 @@ type Config struct {
 
 const (
 	// KeyLife is how long an idempotency key is remembered.
-	KeyLife = 24 * time.Hour
-	// maxTimeout keeps due times within what a DATETIME holds.
-	maxTimeout = 10 * 365 * 24 * time.Hour
+	KeyLife    = 24 * time.Hour
+	maxTimeout = 10 * 365 * 24 * time.Hour // keeps due times within what a DATETIME holds
 )
 
 // Service runs the transactions on orders. It is safe for concurrent use.

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/duebox/duebox/model"
 	"gorm.io/gorm"
+
+	"github.com/duebox/duebox/model"
 )
 
 // direction is how units move between a product's three numbers; it is what a stock movement is called.

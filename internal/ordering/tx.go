@@ -10,10 +10,11 @@ import (
 	"net"
 	"time"
 
-	"github.com/duebox/duebox/model"
-	"github.com/duebox/duebox/outbox"
 	"github.com/go-sql-driver/mysql"
 	"gorm.io/gorm"
+
+	"github.com/duebox/duebox/model"
+	"github.com/duebox/duebox/outbox"
 )
 
 // errAgain says that another transaction got in between what was read and what was to be written.

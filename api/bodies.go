@@ -1,0 +1,81 @@
+package api
+
+import (
+	"time"
+
+	"github.com/duebox/duebox/model"
+)
+
+// The bodies of answers. An absent time or reason is null; no field is ever left out.
+
+type orderJSON struct {
+	No          string     `json:"no"`
+	Kind        string     `json:"kind"`
+	User        string     `json:"user"`
+	Status      string     `json:"status"`
+	CloseReason *string    `json:"close_reason"`
+	Items       []itemJSON `json:"items"`
+	Total       int64      `json:"total"`
+	Refunded    int64      `json:"refunded"`
+	DueAt       stamp      `json:"due_at"`
+	CreatedAt   stamp      `json:"created_at"`
+	PaidAt      stamp      `json:"paid_at"`
+	ClosedAt    stamp      `json:"closed_at"`
+}
+
+type itemJSON struct {
+	SKU      string `json:"sku"`
+	Quantity int64  `json:"quantity"`
+	Price    int64  `json:"price"`
+}
+
+type pageJSON struct {
+	Orders []orderJSON `json:"orders"`
+	Next   string      `json:"next"`
+}
+
+type productJSON struct {
+	SKU       string `json:"sku"`
+	Name      string `json:"name"`
+	Available int64  `json:"available"`
+	Reserved  int64  `json:"reserved"`
+	Sold      int64  `json:"sold"`
+}
+
+// stamp is written as RFC 3339 in UTC with microseconds, the zero time as null.
+type stamp time.Time
+
+// MarshalJSON implements json.Marshaler.
+func (s stamp) MarshalJSON() ([]byte, error) {
+	t := time.Time(s)
+	if t.IsZero() {
+		return []byte("null"), nil
+	}
+	return []byte(t.UTC().Format(`"2006-01-02T15:04:05.000000Z"`)), nil
+}
+
+func orderBody(o model.Order) orderJSON {
+	body := orderJSON{
+		No: o.No, Kind: string(o.Kind), User: o.User, Status: string(o.Status), Items: make([]itemJSON, len(o.Items)),
+		Total: o.Total, Refunded: o.Refunded,
+		DueAt: stamp(o.DueAt), CreatedAt: stamp(o.CreatedAt), PaidAt: stamp(o.PaidAt), ClosedAt: stamp(o.ClosedAt),
+	}
+	if o.CloseReason != "" {
+		reason := string(o.CloseReason)
+		body.CloseReason = &reason
+	}
+	for i, it := range o.Items {
+		body.Items[i] = itemJSON(it)
+	}
+	return body
+}
+
+func pageBody(orders []model.Order, next string) pageJSON {
+	body := pageJSON{Orders: make([]orderJSON, len(orders)), Next: next}
+	for i, o := range orders {
+		body.Orders[i] = orderBody(o)
+	}
+	return body
+}
+
+func productBody(p model.Product) productJSON { return productJSON(p) }

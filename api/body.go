@@ -1,0 +1,88 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/duebox/duebox/model"
+)
+
+// readBody reads the request's body as one JSON object.
+func readBody(c *gin.Context) (*object, error) {
+	if !isJSON(c.Request.Header) {
+		return nil, errMediaType
+	}
+	data, err := readAll(c)
+	if err != nil {
+		return nil, err
+	}
+	return parseObject(data)
+}
+
+// readNothing makes sure that a request which takes no input has none: no body, or an empty object.
+func readNothing(c *gin.Context) error {
+	data, err := readAll(c)
+	if err != nil || len(data) == 0 {
+		return err
+	}
+	if !isJSON(c.Request.Header) {
+		return errMediaType
+	}
+	in, err := parseObject(data)
+	if err != nil {
+		return err
+	}
+	return in.end()
+}
+
+func isJSON(h http.Header) bool {
+	if len(h.Values("Content-Type")) != 1 || h.Get("Content-Encoding") != "" {
+		return false
+	}
+	kind, params, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
+		return false
+	}
+	charset, named := params["charset"]
+	return !named || strings.EqualFold(charset, "utf-8")
+}
+
+func readAll(c *gin.Context) ([]byte, error) {
+	if c.Request.ContentLength > maxBody {
+		return nil, errTooLarge
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
+	if err == nil {
+		return data, nil
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, errTooLarge
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, errSlowBody
+	}
+	return nil, model.Invalid("body", "could not be read to its end")
+}
+
+// shown makes a client's own name for something fit to be sent back.
+func shown(name string) string {
+	const most = 64
+	if name == "" {
+		return `""`
+	}
+	clipped := strings.ToValidUTF8(name[:min(len(name), most)], "\uFFFD")
+	if clipped != name {
+		clipped += "..."
+	}
+	if quoted := fmt.Sprintf("%q", clipped); quoted != `"`+clipped+`"` {
+		return quoted
+	}
+	return clipped
+}

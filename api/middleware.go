@@ -1,0 +1,75 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+)
+
+// observe counts and logs each request once it has been answered. Probes and scrapes are logged at debug level.
+func (s *Server) observe(c *gin.Context) {
+	began := time.Now()
+	defer func() { // also when a handler aborts the connection
+		took := time.Since(began)
+		route := c.FullPath()
+		s.metrics.observe(c.Request.Method, route, c.Writer.Status(), took)
+		level := slog.LevelInfo
+		if route == "/healthz" || route == "/readyz" || route == "/metrics" {
+			level = slog.LevelDebug
+		}
+		s.cfg.Log.LogAttrs(c.Request.Context(), level, "http request",
+			slog.String("method", c.Request.Method), slog.String("route", route), slog.String("path", shown(c.Request.URL.Path)),
+			slog.Int("status", c.Writer.Status()), slog.Duration("took", took), slog.Int("bytes", max(0, c.Writer.Size())),
+			slog.String("remote", c.Request.RemoteAddr))
+	}()
+	c.Next()
+}
+
+// recovered answers a panic with a 500 and logs it: one bad request must not end the others.
+func (s *Server) recovered(c *gin.Context) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+			panic(p) // asks the server to drop the connection
+		}
+		s.fail(c, fmt.Errorf("%w: %v\n%s", errPanic, p, debug.Stack()))
+	}()
+	c.Next()
+}
+
+// deadline bounds the request's work. Reading a body is bounded by the connection's deadlines, so time spent there is not
+// taken from it twice.
+func (s *Server) deadline(c *gin.Context) {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.Deadline)
+	defer cancel()
+	c.Request = c.Request.WithContext(ctx)
+	c.Next()
+}
+
+// bearer lets requests pass that carry the token; all of them if it is empty.
+func (s *Server) bearer(token string) gin.HandlerFunc {
+	if token == "" {
+		return func(*gin.Context) {}
+	}
+	want := sha256.Sum256([]byte(token))
+	return func(c *gin.Context) {
+		scheme, got, _ := strings.Cut(c.GetHeader("Authorization"), " ")
+		// Hashes are of one length, so that the time to compare tells nothing.
+		sum := sha256.Sum256([]byte(got))
+		if subtle.ConstantTimeCompare(sum[:], want[:]) != 1 || !strings.EqualFold(scheme, "bearer") {
+			s.fail(c, errUnauthorized)
+		}
+	}
+}

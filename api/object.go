@@ -1,0 +1,102 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/duebox/duebox/model"
+)
+
+// object is a JSON object of an input. Its accessors note what is missing or of another type, with the field's path, in a list
+// that all objects of one body share; end returns it.
+type object struct {
+	path   string // empty, or such as items[2]
+	fields map[string]any
+	faults *model.Faults
+}
+
+func (o *object) at(name string) string {
+	if o.path == "" {
+		return shown(name)
+	}
+	return o.path + "." + shown(name)
+}
+
+// take removes the field, so that what is left at the end is unknown.
+func (o *object) take(name string) (any, bool) {
+	v, found := o.fields[name]
+	if !found {
+		o.faults.Add(o.at(name), "is required")
+		return nil, false
+	}
+	delete(o.fields, name)
+	return v, true
+}
+
+// text is a required string.
+func (o *object) text(name string) string {
+	v, found := o.take(name)
+	s, ok := v.(string)
+	if found && !ok {
+		o.faults.Add(o.at(name), "must be a string")
+	}
+	return s
+}
+
+// integer is a required number without fraction or exponent.
+func (o *object) integer(name string) int64 {
+	v, found := o.take(name)
+	if !found {
+		return 0
+	}
+	number, ok := v.(json.Number)
+	n, err := strconv.ParseInt(number.String(), 10, 64)
+	switch {
+	case !ok || strings.ContainsAny(number.String(), ".eE"):
+		o.faults.Add(o.at(name), "must be an integer")
+	case err != nil:
+		o.faults.Add(o.at(name), "must be an integer of 64 bits")
+	}
+	return n
+}
+
+// objects is a required list of objects.
+func (o *object) objects(name string) []*object {
+	v, found := o.take(name)
+	if !found {
+		return nil
+	}
+	list, ok := v.([]any)
+	if !ok {
+		o.faults.Add(o.at(name), "must be a list")
+		return nil
+	}
+	var all []*object
+	for i, v := range list {
+		path := fmt.Sprintf("%s[%d]", o.at(name), i)
+		fields, ok := v.(map[string]any)
+		if !ok {
+			o.faults.Add(path, "must be an object")
+			continue
+		}
+		all = append(all, &object{path: path, fields: fields, faults: o.faults})
+	}
+	return all
+}
+
+// close notes the fields that nobody asked for.
+func (o *object) close() {
+	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
+		o.faults.Add(o.at(name), "is not a field of this request")
+	}
+}
+
+// end closes the object and returns everything noted so far, in all objects of the body, as a *model.InvalidError.
+func (o *object) end() error {
+	o.close()
+	return o.faults.Err()
+}

@@ -1,0 +1,80 @@
+package api
+
+import (
+	"net/url"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/duebox/duebox/model"
+)
+
+func (s *Server) routes() *gin.Engine {
+	gin.SetMode(gin.ReleaseMode)
+	e := gin.New()
+	e.HandleMethodNotAllowed = true
+	e.RedirectTrailingSlash = false
+	e.ContextWithFallback = false
+	// Path values are unescaped once, by pathID: gin would take a plus for a blank.
+	e.UseEscapedPath = true
+	e.UnescapePathValues = false
+	e.Use(s.observe, s.recovered, s.deadline)
+	e.NoRoute(s.do(func(*gin.Context) (reply, error) { return reply{}, errNoRoute }))
+	e.NoMethod(s.do(func(*gin.Context) (reply, error) { return reply{}, errNoMethod }))
+
+	e.GET("/healthz", s.do(s.health))
+	e.GET("/readyz", s.do(s.readiness))
+	e.GET("/metrics", s.bearer(s.cfg.AdminToken),
+		gin.WrapH(promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{Registry: s.cfg.Registry})))
+
+	v1 := e.Group("/v1", s.bearer(s.cfg.APIToken))
+	v1.POST("/orders", s.do(s.placeOrder))
+	v1.GET("/orders", s.do(s.listOrders))
+	v1.GET("/orders/:no", s.do(s.getOrder))
+	v1.POST("/orders/:no/pay", s.do(s.payOrder))
+	v1.POST("/orders/:no/cancel", s.do(s.cancelOrder))
+	v1.PUT("/products/:sku", s.do(s.putProduct))
+	v1.GET("/products/:sku", s.do(s.getProduct))
+	return e
+}
+
+// do runs an action and writes what it returns.
+func (s *Server) do(action func(c *gin.Context) (reply, error)) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		r, err := action(c)
+		if err != nil {
+			s.fail(c, err)
+			return
+		}
+		r.write(c)
+	}
+}
+
+// pathID is a path value that must be an id.
+func pathID(c *gin.Context, name string) (string, error) {
+	id, err := url.PathUnescape(c.Param(name))
+	if err != nil || !model.ValidID(id) {
+		return "", model.Invalid(name, model.IDRule)
+	}
+	return id, nil
+}
+
+// query reads the query string. Parameters other than the allowed, repeated ones, and a string that does not parse are refused; an
+// empty value counts as absent.
+func query(c *gin.Context, allowed ...string) (map[string]string, error) {
+	values, err := url.ParseQuery(c.Request.URL.RawQuery)
+	if err != nil {
+		return nil, model.Invalid("query", "is not a valid query string")
+	}
+	var bad model.Faults
+	found := make(map[string]string, len(allowed))
+	for _, name := range allowed {
+		bad.Check(len(values[name]) <= 1, name, "must be given once")
+		found[name] = values.Get(name)
+		delete(values, name)
+	}
+	for name := range values {
+		bad.Add(shown(name), "is not a parameter of this request")
+	}
+	return found, bad.Err()
+}

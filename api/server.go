@@ -1,0 +1,142 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/duebox/duebox/model"
+)
+
+// Orders is what the API needs of the order service. Its errors are those of package model; any other is answered with a
+// 500. It must be safe for concurrent use and return when ctx ends.
+type Orders interface {
+	Place(ctx context.Context, d model.Draft, idempotencyKey string) (model.Order, error)
+	Order(ctx context.Context, no string) (model.Order, error)
+	Orders(ctx context.Context, f model.OrderFilter) (orders []model.Order, next string, err error)
+	Pay(ctx context.Context, no string, p model.Payment) (model.Order, error)
+	Cancel(ctx context.Context, no string) (model.Order, error)
+	SetStock(ctx context.Context, want model.Stocking) (model.Product, error)
+	Product(ctx context.Context, sku string) (model.Product, error)
+}
+
+// Config tunes a Server. The zero value is usable.
+type Config struct {
+	// Addr is where Run listens. Default 127.0.0.1:8080.
+	Addr string
+	// APIToken is the bearer token that everything below /v1 asks for. Empty: none.
+	APIToken string
+	// AdminToken is the bearer token that /metrics asks for. Empty: none.
+	AdminToken string
+	// Registry gets the HTTP metrics, and is what /metrics shows. Default: a new one.
+	Registry *prometheus.Registry
+	// Log gets one line for each request. Default: none.
+	Log *slog.Logger
+	// Deadline is how long a request may work after its body was read. Default 15 s.
+	Deadline time.Duration
+	// DrainTimeout is how long Serve waits for requests in flight once its context has ended. Default 20 s.
+	DrainTimeout time.Duration
+}
+
+const (
+	headerTimeout = 5 * time.Second // half-sent headers end here
+	readTimeout   = 15 * time.Second
+	writeTimeout  = 40 * time.Second // reading, deadline and a slow reader
+	idleTimeout   = 60 * time.Second
+	maxHeader     = 16 << 10
+	maxBody       = 64 << 10
+)
+
+// Server answers HTTP requests. Handler may be used at once and by many; Run or Serve may be called once.
+type Server struct {
+	cfg      Config
+	orders   Orders
+	ready    func(ctx context.Context) error
+	http     *http.Server
+	metrics  *httpMetrics
+	draining atomic.Bool
+}
+
+// New returns a server for orders. It is ready while ready, which must keep to its context, returns nil. New does no I/O.
+func New(cfg Config, orders Orders, ready func(ctx context.Context) error) (*Server, error) {
+	if orders == nil || ready == nil {
+		return nil, errors.New("api: orders and a readiness check are required")
+	}
+	if cfg.Addr == "" {
+		cfg.Addr = "127.0.0.1:8080"
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = prometheus.NewRegistry()
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Deadline == 0 {
+		cfg.Deadline = 15 * time.Second
+	}
+	if cfg.DrainTimeout == 0 {
+		cfg.DrainTimeout = 20 * time.Second
+	}
+	if cfg.Deadline < 0 || cfg.DrainTimeout < 0 {
+		return nil, errors.New("api: Deadline and DrainTimeout must not be below zero")
+	}
+	metrics, err := newHTTPMetrics(cfg.Registry)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, orders: orders, ready: ready, metrics: metrics}
+	s.http = &http.Server{
+		Handler:           s.routes(),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn),
+	}
+	return s, nil
+}
+
+// Handler answers requests without a listener, without Serve's time limits on connections.
+func (s *Server) Handler() http.Handler { return s.http.Handler }
+
+// Run listens on Config.Addr and serves until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", s.cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	return s.Serve(ctx, ln)
+}
+
+// Serve owns ln and serves until ctx ends. Then it takes no new connection, is not ready any more, and waits for the requests
+// in flight: nil if all were answered, else it closes their connections after Config.DrainTimeout and says so.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	s.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "http server listens", slog.String("addr", ln.Addr().String()))
+	served := make(chan error, 1)
+	go func() { served <- s.http.Serve(ln) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	s.draining.Store(true)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
+	defer cancel()
+	err := s.http.Shutdown(drain)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("drain http server: %w", err), s.http.Close())
+	}
+	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
+		err = errors.Join(err, fmt.Errorf("serve: %w", end))
+	}
+	return err
+}

@@ -1,0 +1,148 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/duebox/duebox/model"
+)
+
+// This file is the only one that knows HTTP status codes.
+
+var (
+	errNoRoute      = errors.New("api: nothing is served at this path")
+	errNoMethod     = errors.New("api: this path does not serve this method")
+	errUnauthorized = errors.New("api: a bearer token is required")
+	errTooLarge     = errors.New("api: the body is larger than 65536 bytes")
+	errMediaType    = errors.New("api: the body must be application/json in UTF-8, without a content encoding")
+	errSlowBody     = errors.New("api: the body did not arrive in time")
+	errPanic        = errors.New("api: panic")
+)
+
+// reply is a successful answer.
+type reply struct {
+	status   int
+	location string
+	body     any
+}
+
+func ok(body any) reply { return reply{status: http.StatusOK, body: body} }
+
+func created(location string, body any) reply {
+	return reply{status: http.StatusCreated, location: location, body: body}
+}
+
+func (r reply) write(c *gin.Context) {
+	if r.location != "" {
+		c.Header("Location", r.location)
+	}
+	writeJSON(c, r.status, "application/json", r.body)
+}
+
+// problem is a problem document of RFC 9457. Errors lists the fields at fault.
+type problem struct {
+	Type   string       `json:"type"`
+	Title  string       `json:"title"`
+	Status int          `json:"status"`
+	Detail string       `json:"detail"`
+	Errors []fieldFault `json:"errors,omitempty"`
+}
+
+type fieldFault struct {
+	Field  string `json:"field"`
+	Detail string `json:"detail"`
+}
+
+const (
+	problemType = "urn:duebox:problem:"
+	maxFaults   = 20 // fields that one document names
+	retryAfter  = 2  // seconds
+)
+
+// describe says what err means to the client. The detail of an error that the client did not cause is a fixed text.
+func describe(err error) problem {
+	if invalid, ok := errors.AsType[*model.InvalidError](err); ok {
+		p := problem{"invalid-input", "The request breaks a rule", http.StatusBadRequest, invalid.Fields[0].Error(), nil}
+		for _, f := range invalid.Fields[:min(len(invalid.Fields), maxFaults)] {
+			p.Errors = append(p.Errors, fieldFault(f))
+		}
+		return p
+	}
+	for _, known := range []struct {
+		err   error
+		name  string
+		title string
+		code  int
+	}{
+		{model.ErrNoOrder, "no-such-order", "No such order", http.StatusNotFound},
+		{model.ErrNoProduct, "no-such-product", "No such product", http.StatusNotFound},
+		{model.ErrOutOfStock, "out-of-stock", "Out of stock", http.StatusConflict},
+		{model.ErrPaid, "order-paid", "The order is paid", http.StatusConflict},
+		{model.ErrPaymentTaken, "payment-id-taken", "The payment id is taken", http.StatusConflict},
+		{model.ErrKeyReused, "idempotency-key-reused", "The idempotency key was used before", http.StatusConflict},
+		{model.ErrWrongAmount, "wrong-amount", "Wrong amount", http.StatusUnprocessableEntity},
+		{errNoRoute, "not-found", "Not found", http.StatusNotFound},
+		{errNoMethod, "method-not-allowed", "Method not allowed", http.StatusMethodNotAllowed},
+		{errUnauthorized, "unauthorized", "Unauthorized", http.StatusUnauthorized},
+		{errTooLarge, "body-too-large", "Body too large", http.StatusRequestEntityTooLarge},
+		{errMediaType, "unsupported-media-type", "Unsupported media type", http.StatusUnsupportedMediaType},
+		{errSlowBody, "body-timeout", "Body timeout", http.StatusRequestTimeout},
+	} {
+		if errors.Is(err, known.err) {
+			return problem{known.name, known.title, known.code, strings.TrimPrefix(known.err.Error(), "api: "), nil}
+		}
+	}
+	if errors.Is(err, model.ErrUnavailable) {
+		return problem{
+			"unavailable", "Temporarily unavailable", http.StatusServiceUnavailable,
+			"the service cannot answer for now; the same request may succeed later", nil,
+		}
+	}
+	return problem{
+		"internal", "Internal error", http.StatusInternalServerError,
+		"something went wrong on our side; the cause is in the log", nil,
+	}
+}
+
+// fail answers with the problem that err is, and logs what the client is not told.
+func (s *Server) fail(c *gin.Context, err error) {
+	p := describe(err)
+	switch p.Status {
+	case http.StatusServiceUnavailable:
+		c.Header("Retry-After", strconv.Itoa(retryAfter))
+	case http.StatusUnauthorized:
+		c.Header("WWW-Authenticate", `Bearer realm="duebox"`)
+	}
+	ctx := c.Request.Context()
+	if p.Status >= http.StatusInternalServerError && ctx.Err() == nil { // else the client has left, or its time was up
+		level := slog.LevelError
+		if p.Status == http.StatusServiceUnavailable {
+			level = slog.LevelWarn
+		}
+		s.cfg.Log.LogAttrs(ctx, level, "request not served",
+			slog.String("method", c.Request.Method), slog.String("route", c.FullPath()), slog.Any("error", err))
+	}
+	p.Type = problemType + p.Type
+	writeJSON(c, p.Status, "application/problem+json", p)
+}
+
+// writeJSON writes nothing if an answer has begun.
+func writeJSON(c *gin.Context, status int, contentType string, body any) {
+	c.Abort()
+	if c.Writer.Written() {
+		return
+	}
+	c.Header("Content-Type", contentType)
+	c.Header("Cache-Control", "no-store")
+	c.Header("X-Content-Type-Options", "nosniff")
+	c.Status(status)
+	enc := json.NewEncoder(c.Writer)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(body) // the bodies always encode; a client that has left is nobody to tell
+}
