@@ -42,8 +42,11 @@ func (l *leases) takeable(now time.Time) []int {
 
 // tick says that the relay lives, renews what it holds, gives back what exceeds its fair share and takes free shards up to
 // it. inFlight tells how many rows of a shard are on their way; it returns how many leases were lost since the last tick.
+//
+// It is not cut short by the end of ctx: a statement that was canceled on this side could still take a shard on the other,
+// after this relay has signed off.
 func (l *leases) tick(ctx context.Context, inFlight func(shard int) int) (lost int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, l.life/2)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.life/2)
 	defer cancel()
 	asked := time.Now() // before the statement: our lease must not outlive the database's
 	if err := l.beat(ctx); err != nil {
@@ -83,9 +86,9 @@ func (l *leases) renew(ctx context.Context, asked time.Time) (lost int, err erro
 		WHERE owner = ? AND expires_at > UTC_TIMESTAMP(6)`, l.life.Microseconds(), []byte(l.owner)); err != nil {
 		return 0, fmt.Errorf("renew leases: %w", err)
 	}
-	mine, err := l.shards(ctx, `SELECT shard FROM outbox_shards WHERE owner = ? AND expires_at > UTC_TIMESTAMP(6)`, []byte(l.owner))
+	mine, err := l.mine(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("read leases: %w", err)
+		return 0, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,24 +164,34 @@ func (l *leases) acquire(ctx context.Context, fair int) error {
 		return nil
 	}
 	free, err := l.shards(ctx, `SELECT shard FROM outbox_shards WHERE expires_at <= UTC_TIMESTAMP(6) ORDER BY RAND() LIMIT ?`, want)
-	if err != nil {
-		return fmt.Errorf("find free shards: %w", err)
+	if err != nil || len(free) == 0 {
+		return wrap("find free shards", err)
 	}
+	slices.Sort(free)
+	asked := time.Now()
+	if _, err := l.store.sql.ExecContext(ctx, `UPDATE outbox_shards SET owner = ?, token = token + 1,
+			expires_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
+		WHERE shard IN (`+marks(len(free))+`) AND expires_at <= UTC_TIMESTAMP(6)`,
+		append([]any{[]byte(l.owner), l.life.Microseconds()}, anys(free)...)...); err != nil {
+		return fmt.Errorf("take free shards: %w", err)
+	}
+	mine, err := l.mine(ctx) // another relay may have taken some of them first
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, shard := range free {
-		asked := time.Now()
-		n, err := execCount(ctx, l.store.sql, `UPDATE outbox_shards SET owner = ?, token = token + 1,
-				expires_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
-			WHERE shard = ? AND expires_at <= UTC_TIMESTAMP(6)`, []byte(l.owner), l.life.Microseconds(), shard)
-		if err != nil {
-			return fmt.Errorf("take shard %d: %w", shard, err)
-		}
-		if n == 1 {
-			l.mu.Lock()
+		if slices.Contains(mine, shard) {
 			l.held[shard] = asked.Add(l.life)
-			l.mu.Unlock()
 		}
 	}
 	return nil
+}
+
+func (l *leases) mine(ctx context.Context) ([]int, error) {
+	mine, err := l.shards(ctx, `SELECT shard FROM outbox_shards WHERE owner = ? AND expires_at > UTC_TIMESTAMP(6)`, []byte(l.owner))
+	return mine, wrap("read leases", err)
 }
 
 // leave gives everything back and takes the relay off the list of the living.
@@ -210,6 +223,14 @@ func (l *leases) shards(ctx context.Context, query string, args ...any) ([]int, 
 		out = append(out, shard)
 	}
 	return out, rows.Err()
+}
+
+// wrap says what was being done when err happened; nil stays nil.
+func wrap(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
 }
 
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }
