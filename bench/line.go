@@ -1,0 +1,59 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// line is one measurement as it is printed. Ratio is Median / Ceiling, so it can be checked from the line itself; both are
+// null where nothing is there to compare with.
+type line struct {
+	Bench   string   `json:"bench"`
+	Variant string   `json:"variant"`
+	Unit    string   `json:"unit"`
+	Rounds  int      `json:"rounds"`
+	Median  float64  `json:"median"`
+	Min     float64  `json:"min"`
+	Max     float64  `json:"max"`
+	Ceiling *float64 `json:"ceiling"`
+	Ratio   *float64 `json:"ratio"`
+	Aim     float64  `json:"aim"`
+	Met     bool     `json:"met"`
+
+	MsgsPerS    float64 `json:"msgs_per_s,omitempty"`
+	RawMsgsPerS float64 `json:"raw_msgs_per_s,omitempty"`
+	P50Ratio    float64 `json:"p50_ratio,omitempty"`
+	P99Ratio    float64 `json:"p99_ratio,omitempty"`
+	Exchange    string  `json:"exchange,omitempty"` // what the broker's delayed exchange is: plugin or stand-in
+
+	required bool // missing the aim is an error
+}
+
+// compared makes the line of a measurement beside its ceiling.
+func compared(bench, variant, unit string, measured, ceiling []float64) line {
+	l := alone(bench, variant, unit, measured)
+	c := round(median(ceiling))
+	r := round(median(measured) / median(ceiling))
+	l.Ceiling, l.Ratio = &c, &r
+	return l
+}
+
+// alone makes the line of a measurement that has no ceiling.
+func alone(bench, variant, unit string, measured []float64) line {
+	low, high := extremes(measured)
+	return line{
+		Bench: bench, Variant: variant, Unit: unit, Rounds: len(measured),
+		Median: round(median(measured)), Min: round(low), Max: round(high),
+	}
+}
+
+// write prints the line as JSON on a line of its own.
+func (l line) write(out io.Writer) error {
+	text, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("encode the measurement: %w", err)
+	}
+	_, err = out.Write(append(text, '\n'))
+	return err
+}

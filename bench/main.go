@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/duebox/duebox/internal/devenv"
+)
+
+// options scales the benchmarks; the defaults of the flags are what the aims are meant for.
+type options struct {
+	rounds  int       // of each variant, interleaved
+	rows    int       // messages of one round
+	waiting int       // rows that wait in the memory benchmark
+	orders  int       // transactions of one round of the enqueue benchmark
+	log     io.Writer // progress, for people
+}
+
+// benchmark is one of the measurements.
+type benchmark struct {
+	name     string
+	exchange string // the delayed exchange that it needs, a constant of devenv; empty: whichever is there
+	run      func(ctx context.Context, s services, o options) (line, error)
+}
+
+func benchmarks() []benchmark {
+	return []benchmark{
+		{name: "relay", run: benchRelay},
+		{name: "enqueue", run: benchEnqueue, exchange: devenv.ExchangeNone},
+		{name: "standin", run: benchStandIn, exchange: devenv.ExchangeStandIn},
+		{name: "memory", run: benchMemory},
+	}
+}
+
+func main() {
+	if os.Getenv(relayVariable) != "" {
+		os.Exit(relayProcess())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string, out, log io.Writer) int {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(log)
+	o := options{log: log}
+	flags.IntVar(&o.rounds, "rounds", 5, "measure each variant `N` times")
+	flags.IntVar(&o.rows, "rows", 50_000, "messages (relay, standin) in one round")
+	flags.IntVar(&o.waiting, "waiting", 1_000_000, "rows that wait in the memory benchmark")
+	flags.IntVar(&o.orders, "orders", 4000, "transactions (enqueue) in one round")
+	profile := flags.String("profile", "", "write a CPU profile of this process to `FILE`")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	chosen, err := choose(flags.Args())
+	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1) {
+		err = errors.New("-rounds, -rows, -waiting and -orders must be at least 1")
+	}
+	if err != nil {
+		fmt.Fprintln(log, "bench:", err)
+		return 2
+	}
+	stop, err := startProfile(*profile)
+	if err != nil {
+		fmt.Fprintln(log, "bench:", err)
+		return 2
+	}
+	defer stop()
+	code := 0
+	for _, b := range chosen {
+		l, err := b.measure(ctx, o)
+		if err != nil {
+			fmt.Fprintf(log, "bench: %s: %v\n", b.name, err)
+			if code = 1; ctx.Err() != nil {
+				return code
+			}
+			continue
+		}
+		code = max(code, report(l, out, log))
+	}
+	return code
+}
+
+// report prints the measurement and returns the exit code that it asks for.
+func report(l line, out, log io.Writer) int {
+	if err := l.write(out); err != nil {
+		fmt.Fprintln(log, "bench:", err)
+		return 1
+	}
+	if l.required && !l.Met {
+		fmt.Fprintf(log, "bench: %s misses its aim, which is required\n", l.Bench)
+		return 1
+	}
+	return 0
+}
+
+// measure starts the services, runs the benchmark and closes them.
+func (b benchmark) measure(ctx context.Context, o options) (l line, err error) {
+	s, err := startServices(ctx, b.exchange, o.log)
+	if err != nil {
+		return line{}, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	return b.run(ctx, s, o)
+}
+
+func choose(names []string) ([]benchmark, error) {
+	all := benchmarks()
+	if len(names) == 0 {
+		return all, nil
+	}
+	known := make([]string, len(all))
+	for i, b := range all {
+		known[i] = b.name
+	}
+	var chosen []benchmark
+	for _, name := range names {
+		i := slices.Index(known, name)
+		if i < 0 {
+			return nil, fmt.Errorf("no benchmark %q; there are %s", name, strings.Join(known, ", "))
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+func startProfile(path string) (stop func(), err error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	file, err := os.Create(path) //nolint:gosec // the caller names the file
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = file.Close()
+	}, nil
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/duebox/duebox/internal/devenv"
+	"github.com/duebox/duebox/internal/devenv/devtest"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(relayVariable) != "" { // the memory benchmark has started us as its relay
+		os.Exit(relayProcess())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestRun_RefusesWrongArguments(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"unknown benchmark": {"rely"},
+		"unknown flag":      {"-fast"},
+		"no rounds":         {"-rounds", "0", "relay"},
+		"profile nowhere":   {"-profile", "/does/not/exist", "relay"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out, log bytes.Buffer
+			require.Equal(t, 2, run(t.Context(), args, &out, &log))
+			require.Empty(t, out.String())
+			require.NotEmpty(t, log.String())
+		})
+	}
+}
+
+func TestRun_SaysWhatCouldNotBeMeasured(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, log bytes.Buffer
+	require.Equal(t, 1, run(ctx, []string{"enqueue"}, &out, &log))
+	require.Empty(t, out.String())
+	require.Contains(t, log.String(), "bench: enqueue: ")
+}
+
+func TestReport_OnlyARequiredAimThatIsMissedIsAnError(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]struct {
+		l    line
+		code int
+	}{
+		"required, missed":     {line{required: true}, 1},
+		"required, met":        {line{required: true, Met: true}, 0},
+		"not required, missed": {line{}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			require.Equal(t, want.code, report(want.l, &out, io.Discard))
+			require.NotEmpty(t, out.String())
+		})
+	}
+}
+
+func TestChoose_TakesAllWithoutAName(t *testing.T) {
+	t.Parallel()
+	all, err := choose(nil)
+	require.NoError(t, err)
+	require.Len(t, all, len(benchmarks()))
+	some, err := choose([]string{"memory", "relay"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"memory", "relay"}, []string{some[0].name, some[1].name})
+}
+
+// small is enough to go through every statement of a benchmark, twice.
+func small() options {
+	return options{rounds: 2, rows: 200, waiting: 2000, orders: 40, log: io.Discard}
+}
+
+func TestBenchmarks_MeasureOnTheRealServices(t *testing.T) {
+	t.Parallel()
+	broker := devtest.RabbitMQ(t, devenv.RabbitConfig{})
+	for _, measure := range []struct {
+		name string
+		run  func(context.Context, services, options) (line, error)
+	}{{"relay", benchRelay}, {"standin", benchStandIn}, {"memory", benchMemory}} {
+		l, err := measure.run(t.Context(), services{dsn: devtest.Database(t), amqp: broker.URL(), exchange: broker.Exchange()}, small())
+		require.NoError(t, err, measure.name)
+		require.Equal(t, measure.name, l.Bench)
+		require.Equal(t, broker.Exchange(), l.Exchange)
+		require.Equal(t, 2, l.Rounds)
+		require.Positive(t, l.Min)
+		if measure.name == "memory" {
+			require.Nil(t, l.Ratio)
+			require.Greater(t, l.Min, 1.0, "no Go process is that small")
+			continue
+		}
+		require.Positive(t, *l.Ratio)
+	}
+}
+
+func TestBenchEnqueue_MeasuresOnTheRealServices(t *testing.T) {
+	t.Parallel()
+	l, err := benchEnqueue(t.Context(), services{dsn: devtest.Database(t)}, small())
+	require.NoError(t, err)
+	require.Equal(t, 2, l.Rounds)
+	require.Positive(t, l.P50Ratio)
+	require.Positive(t, l.P99Ratio)
+}
+
+func TestDrainRound_EndsWhenTheBrokerIsNotThere(t *testing.T) {
+	t.Parallel()
+	led, err := openLedger(t.Context(), devtest.Database(t))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, led.close()) }()
+	_, err = drainRound(t.Context(), services{amqp: "amqp://127.0.0.1:1/"}, led, 1)
+	require.ErrorContains(t, err, "connect to the broker")
+}

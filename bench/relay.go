@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duebox/duebox/outbox"
+)
+
+const (
+	namespace = "bench"
+	exchange  = namespace + ".delay"
+	dueIn     = 10 * time.Minute // of the measured messages: within the horizon, and after the measurement
+	horizon   = 20 * time.Minute
+	drainEnd  = 3 * time.Minute // bounds one round, far beyond what the slowest machine needs
+)
+
+// benchRelay compares one relay that drains a freshly filled ledger into the delayed exchange, until the last row is settled in
+// the database, with a publisher that uses amqp091 alone and no database, on the same exchange with messages of the same
+// size and headers.
+func benchRelay(ctx context.Context, s services, o options) (l line, err error) {
+	led, err := openLedger(ctx, s.dsn)
+	if err != nil {
+		return line{}, err
+	}
+	defer func() { err = errors.Join(err, led.close()) }()
+
+	relayed := func(int) (float64, error) { return drainRound(ctx, s, led, o.rows) }
+	raw := func(int) (rate float64, err error) {
+		if err := emptyExchange(ctx, s.amqp); err != nil {
+			return 0, err
+		}
+		err = withBroker(ctx, s.amqp, func(ch *amqp.Channel) error {
+			rate, err = bare(ctx, ch, exchange, o.rows, wireMessage())
+			return err
+		})
+		return rate, err
+	}
+	// Nobody's first round is counted: files grow and code is loaded.
+	if _, err := drainRound(ctx, s, led, max(1, o.rows/10)); err != nil {
+		return line{}, err
+	}
+	through, ceiling, err := interleave(o.rounds, relayed, raw)
+	if err != nil {
+		return line{}, err
+	}
+	l = compared("relay", fmt.Sprintf("%d rows from the ledger, settled, beside amqp091 alone", o.rows), "msg/s", through, ceiling)
+	l.MsgsPerS, l.RawMsgsPerS = l.Median, *l.Ceiling
+	l.Exchange = s.exchange
+	l.Aim = 0.6
+	l.Met = *l.Ratio >= l.Aim
+	return l, nil
+}
+
+// emptyExchange drops what the delayed exchange holds, so that every round begins alike.
+func emptyExchange(ctx context.Context, url string) error {
+	return withBroker(ctx, url, func(ch *amqp.Channel) error {
+		if err := ch.ExchangeDelete(exchange, false, false); err != nil {
+			return err
+		}
+		return declareDelay(ch, exchange)
+	})
+}
+
+func drainRound(ctx context.Context, s services, led *ledger, n int) (float64, error) {
+	if err := emptyExchange(ctx, s.amqp); err != nil {
+		return 0, err
+	}
+	if err := led.reset(ctx); err != nil {
+		return 0, err
+	}
+	if err := led.fill(ctx, n, dueIn); err != nil {
+		return 0, err
+	}
+	took, err := drain(ctx, s, led, n)
+	if err != nil {
+		return 0, err
+	}
+	published, err := led.count(ctx, "state = 'published' AND publishes = 1")
+	if err != nil {
+		return 0, err
+	}
+	if published != n {
+		return 0, fmt.Errorf("%d of %d rows are published once in the ledger", published, n)
+	}
+	return float64(n) / took.Seconds(), nil
+}
+
+// drain runs a relay until n rows are settled and returns the time from the moment when it had taken the first rows.
+func drain(ctx context.Context, s services, led *ledger, n int) (time.Duration, error) {
+	var (
+		settled atomic.Int64
+		done    = make(chan time.Time, 1)
+		all     = sync.OnceFunc(func() { done <- time.Now() })
+		first   firstPublish
+	)
+	store, err := outbox.NewStore(led.db, outbox.StoreConfig{Observer: outbox.Observer{
+		Settled: func(published, _ int) {
+			if settled.Add(int64(published)) >= int64(n) {
+				all()
+			}
+		},
+	}})
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, drainEnd, errors.New("the relay was too slow"))
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- runRelay(ctx, store, s.amqp, first.wrap) }()
+	select {
+	case end := <-done:
+		cancel()
+		return end.Sub(first.at()), <-ended
+	case err := <-ended:
+		return 0, errors.Join(err, context.Cause(ctx), fmt.Errorf("the relay ended after %d of %d rows", settled.Load(), n))
+	}
+}
+
+// firstPublish notes when its publisher was first given messages.
+type firstPublish struct {
+	outbox.Publisher
+
+	once sync.Once
+	time time.Time
+}
+
+func (f *firstPublish) wrap(p outbox.Publisher) outbox.Publisher {
+	f.Publisher = p
+	return f
+}
+
+func (f *firstPublish) Publish(ctx context.Context, batch []outbox.Publication) []outbox.Receipt {
+	f.once.Do(func() { f.time = time.Now() })
+	return f.Publisher.Publish(ctx, batch)
+}
+
+// at is read after a settle, which follows the first publish.
+func (f *firstPublish) at() time.Time { return f.time }

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/duebox/duebox/outbox"
+	"github.com/duebox/duebox/outbox/rabbitmq"
+)
+
+// runRelay runs a publisher and, as soon as it is connected, a relay, until ctx ends. What wrap returns stands between them.
+func runRelay(ctx context.Context, store *outbox.Store, url string, wrap func(outbox.Publisher) outbox.Publisher) error {
+	var once sync.Once
+	connected := make(chan struct{})
+	broker, err := rabbitmq.NewBroker(url, rabbitmq.Config{Namespace: namespace, Observer: rabbitmq.Observer{
+		Connected: func(string) { once.Do(func() { close(connected) }) },
+	}})
+	if err != nil {
+		return err
+	}
+	publisher, err := rabbitmq.NewPublisher(broker, store, rabbitmq.PublisherConfig{Strategy: rabbitmq.Plugin})
+	if err != nil {
+		return err
+	}
+	relay, err := outbox.NewRelay(store, wrap(publisher), outbox.RelayConfig{Owner: "bench", Horizon: horizon})
+	if err != nil {
+		return err
+	}
+	// The publisher outlives the relay, which drains through it.
+	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- publisher.Run(publishing) }()
+	select {
+	case <-connected:
+		err = relay.Run(ctx)
+	case <-ctx.Done():
+	}
+	stop()
+	return errors.Join(err, <-ended)
+}

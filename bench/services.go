@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/duebox/duebox/internal/devenv"
+)
+
+// services is what a benchmark runs on: an empty database and a broker.
+type services struct {
+	dsn      string
+	amqp     string
+	exchange string // a constant of devenv
+	close    func() error
+}
+
+// startServices starts a database and a broker of its own for one benchmark. The exchange is a constant of devenv, or empty for
+// whichever is there.
+func startServices(ctx context.Context, exchange string, log io.Writer) (services, error) {
+	db, err := devenv.StartMariaDB(ctx, devenv.Config{Log: log})
+	if err != nil {
+		return services{}, err
+	}
+	broker, err := devenv.StartRabbitMQ(ctx, devenv.RabbitConfig{Log: log, Plugin: exchange})
+	if err != nil {
+		return services{}, errors.Join(err, db.Close())
+	}
+	return services{
+		dsn: db.DSN("test"), amqp: broker.URL(), exchange: broker.Exchange(),
+		close: func() error { return errors.Join(broker.Close(), db.Close()) },
+	}, nil
+}
