@@ -18,7 +18,7 @@ type Set struct {
 }
 
 // Migrate brings the database up to the newest version of each set, in order. Any number of processes may call it at
-// once: a lock row lets one work at a time and hands over 30 s after its holder dies. A process that dies between any two
+// once: a lock row lets one work at a time and hands over 10 s after its holder dies. A process that dies between any two
 // statements leaves a database that the next call completes.
 func Migrate(ctx context.Context, db *gorm.DB, sets ...Set) error {
 	for _, set := range sets {
@@ -40,6 +40,8 @@ func migrate(ctx context.Context, db *gorm.DB, set Set) error {
 	}
 	locker, err := lock.NewMySQLTableLocker(
 		lock.WithTableLockTimeout(200*time.Millisecond, 1500), // 5 min
+		lock.WithTableLeaseDuration(10*time.Second),
+		lock.WithTableHeartbeatInterval(2*time.Second),
 	)
 	if err != nil {
 		return err
