@@ -134,20 +134,28 @@ func (r *Reconciler) rearm(ctx context.Context, report *Report) error {
 func (r *Reconciler) overdue(ctx context.Context, report *Report) error {
 	waits := map[string]bool{} // topic -> its work queue is not drained
 	n, err := r.walk(ctx, `AND available_at <= UTC_TIMESTAMP(6)`, nil, func(rows []picked) (int64, error) {
-		lost := rows[:0]
+		var lost, hopeless []picked
 		for _, row := range rows {
-			if r.waiting(ctx, waits, row.topic) {
+			switch {
+			case r.waiting(ctx, waits, row.topic):
 				report.Late++
-				continue
+			case row.repairs >= maxRepairs:
+				hopeless = append(hopeless, row)
+			default:
+				lost = append(lost, row)
 			}
-			lost = append(lost, row)
+		}
+		const why = "last_error = 'published, but no effect within the grace period'"
+		dead, err := r.again(ctx, hopeless, `UPDATE outbox_messages SET
+			state = 'dead', available_at = NULL, revision = revision + 1, `+why)
+		report.Dead += int(dead)
+		if err != nil {
+			return 0, err
 		}
 		// repairs is set last: MySQL assigns from left to right.
-		return r.again(ctx, lost, `UPDATE outbox_messages SET
-			state = IF(repairs >= ?, 'dead', 'scheduled'),
-			available_at = IF(repairs >= ?, NULL, UTC_TIMESTAMP(6) + INTERVAL IF(repairs = 0, 0, LEAST(600, POW(2, repairs))) SECOND),
-			revision = revision + 1, last_error = 'published, but no effect within the grace period', repairs = repairs + 1`,
-			maxRepairs, maxRepairs)
+		return r.again(ctx, lost, `UPDATE outbox_messages SET state = 'scheduled',
+			available_at = UTC_TIMESTAMP(6) + INTERVAL IF(repairs = 0, 0, LEAST(600, POW(2, repairs))) SECOND,
+			revision = revision + 1, `+why+`, repairs = repairs + 1`)
 	})
 	report.Repaired += n
 	r.store.cfg.Observer.repaired("overdue", n)
@@ -178,6 +186,7 @@ type picked struct {
 	id, revision int64
 	topic        string
 	available    int64
+	repairs      int
 }
 
 // walk reads published rows shard by shard in index order by plain SELECT, and hands them to write in chunks. It returns
@@ -211,7 +220,7 @@ func (r *Reconciler) pick(ctx context.Context, shard int, from position, where s
 	defer cancel()
 	at := fromMicros(from.available).Format(sqlTime)
 	// index: due (state, shard, available_at)
-	rows, err := r.store.sql.QueryContext(ctx, `SELECT id, revision, topic, `+micros1970("available_at")+`
+	rows, err := r.store.sql.QueryContext(ctx, `SELECT id, revision, topic, `+micros1970("available_at")+`, repairs
 		FROM outbox_messages FORCE INDEX (due)
 		WHERE state = 'published' AND shard = ? AND (available_at > ? OR (available_at = ? AND id > ?)) `+where+`
 		ORDER BY available_at, id LIMIT ?`, append(append([]any{shard, at, at, from.id}, args...), repairRows)...)
@@ -222,7 +231,7 @@ func (r *Reconciler) pick(ctx context.Context, shard int, from position, where s
 	var out []picked
 	for rows.Next() {
 		var p picked
-		if err := rows.Scan(&p.id, &p.revision, &p.topic, &p.available); err != nil {
+		if err := rows.Scan(&p.id, &p.revision, &p.topic, &p.available, &p.repairs); err != nil {
 			return nil, err
 		}
 		out = append(out, p)

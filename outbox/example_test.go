@@ -1,0 +1,135 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+
+	"github.com/duebox/duebox/internal/database"
+	"github.com/duebox/duebox/outbox"
+	"github.com/duebox/duebox/outbox/outboxtest"
+)
+
+// exampleDB is a fresh database with the ledger's tables. A program of your own opens gorm as it always does and hands
+// outbox.Migrations to its migrator.
+func exampleDB(ctx context.Context) (db *gorm.DB, drop func()) {
+	dsn := os.Getenv("MYSQL_DSN")
+	if dsn == "" {
+		panic("MYSQL_DSN is not set; run: make test")
+	}
+	admin := must(database.Open(ctx, dsn))
+	name := "example_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	check(admin.Exec("CREATE DATABASE " + name).Error)
+	slash, query := strings.LastIndex(dsn, "/"), strings.LastIndex(dsn, "?")
+	db = must(database.Open(ctx, dsn[:slash+1]+name+dsn[query:]))
+	check(database.Migrate(ctx, db, database.Set{Table: "goose_outbox", Files: outbox.Migrations}))
+	return db, func() {
+		check(admin.Exec("DROP DATABASE " + name).Error)
+		check(must(db.DB()).Close())
+		check(must(admin.DB()).Close())
+	}
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// The message is written in the transaction of the business change, and withdrawn in the transaction that makes it needless.
+func ExampleStore_Enqueue() {
+	ctx := context.Background()
+	db, drop := exampleDB(ctx)
+	defer drop()
+	store := must(outbox.NewStore(db, outbox.StoreConfig{}))
+
+	check(db.Transaction(func(tx *gorm.DB) error {
+		// ... insert the order with tx ...
+		return store.Enqueue(ctx, tx, &outbox.Message{Topic: "order.expire", Key: "order-1", Delay: 30 * time.Minute})
+	}))
+	fmt.Println(must(store.Lookup(ctx, "order.expire", "order-1")).State)
+
+	check(db.Transaction(func(tx *gorm.DB) error {
+		// ... mark the order paid with tx ...
+		return store.Cancel(ctx, tx, "order.expire", "order-1")
+	}))
+	_, err := store.Lookup(ctx, "order.expire", "order-1")
+	fmt.Println(errors.Is(err, outbox.ErrNoMessage))
+	// Output:
+	// scheduled
+	// true
+}
+
+// Rescheduling moves the due time; what is on its way with the old one takes no effect.
+func ExampleStore_Reschedule() {
+	ctx := context.Background()
+	db, drop := exampleDB(ctx)
+	defer drop()
+	store := must(outbox.NewStore(db, outbox.StoreConfig{}))
+	due := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	check(db.Transaction(func(tx *gorm.DB) error {
+		check(store.Enqueue(ctx, tx, &outbox.Message{Topic: "order.expire", Key: "order-1", DueAt: due}))
+		return store.Reschedule(ctx, tx, "order.expire", "order-1", due.Add(time.Hour))
+	}))
+	r := must(store.Lookup(ctx, "order.expire", "order-1"))
+	fmt.Println(r.DueAt.Format(time.TimeOnly), r.Generation)
+	// Output: 13:00:00 2
+}
+
+// The relay hands messages to a broker; Handle commits each one's effect once, however often it is delivered.
+func ExampleStore_Handle() {
+	ctx, stop := context.WithCancel(context.Background())
+	db, drop := exampleDB(ctx)
+	defer drop()
+	store := must(outbox.NewStore(db, outbox.StoreConfig{}))
+	broker := outboxtest.NewBroker(10) // rabbitmq.NewPublisher in earnest
+	relay := must(outbox.NewRelay(store, broker, outbox.RelayConfig{Owner: "example"}))
+	ended := make(chan error, 1)
+	go func() { ended <- relay.Run(ctx) }()
+
+	check(db.Transaction(func(tx *gorm.DB) error {
+		return store.Enqueue(ctx, tx, &outbox.Message{Topic: "order.expire", Key: "order-1", Delay: 50 * time.Millisecond})
+	}))
+	delivery := <-broker.Fired()
+	for range 2 {
+		outcome := must(store.Handle(ctx, delivery, func(*gorm.DB) error {
+			// ... close the order and give its stock back with the transaction ...
+			fmt.Println("closing", delivery.Key)
+			return nil
+		}))
+		fmt.Println(outcome)
+	}
+	stop()
+	check(<-ended)
+	// Output:
+	// closing order-1
+	// done
+	// duplicate
+}
+
+// Programs that use database/sql have the same calls.
+func ExampleStore_SQL() {
+	ctx := context.Background()
+	db, drop := exampleDB(ctx)
+	defer drop()
+	store := must(outbox.NewStore(db, outbox.StoreConfig{})).SQL()
+
+	tx := must(must(db.DB()).BeginTx(ctx, nil))
+	m := outbox.Message{Topic: "order.expire", Key: "order-1", Delay: time.Minute}
+	check(store.Enqueue(ctx, tx, &m))
+	check(store.Cancel(ctx, tx, m.Topic, m.Key))
+	check(tx.Commit())
+	fmt.Println(m.ID > 0)
+	// Output: true
+}
