@@ -44,7 +44,7 @@ test: setup .bin/with ## run every test with -race on private services, then che
 	@CGO_ENABLED=1 .bin/with --general-log $(CURDIR)/$(GENERAL_LOG) -- $(GO_TEST) $(PKG)
 # With MYSQL_DSN set the suite runs on a server of yours, and there is no log; a part of it sends a part of the SQL.
 	@if [ -z "$$MYSQL_DSN" ] && [ '$(PKG)' = ./... ]; then \
-		cd internal/grammar && GENERAL_LOG=$(CURDIR)/$(GENERAL_LOG) $(GO_TEST) ./...; \
+		cd internal/grammar && GENERAL_LOG=$(CURDIR)/$(GENERAL_LOG) $(GO) test -shuffle=on ./...; \
 	fi
 
 .PHONY: test-newer
@@ -72,7 +72,7 @@ fuzz-each:
 lint: $(LINTER) ## lint all modules, and show that each room rule fires
 	@status=0; for module in $(MODULES); do \
 		echo "golangci-lint: $$module"; \
-		(cd $$module && $(CURDIR)/$(LINTER) run --config=$(CURDIR)/.golangci.yml ./...) || status=1; \
+		(cd $$module && $(CURDIR)/$(LINTER) run --allow-parallel-runners --config=$(CURDIR)/.golangci.yml ./...) || status=1; \
 	done; exit $$status
 	@cd tools && $(GO) test ./...
 

@@ -182,7 +182,7 @@ func findings(t *testing.T, root string) []string {
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, string(output))
 
-	run := exec.CommandContext(t.Context(), linter, "run", "--enable-only=depguard", "--issues-exit-code=0",
+	run := exec.CommandContext(t.Context(), linter, "run", "--allow-parallel-runners", "--enable-only=depguard", "--issues-exit-code=0",
 		"--output.text.path=stderr", "--output.json.path=stdout", "--show-stats=false", "./...")
 	run.Dir = root
 	var stderr strings.Builder

@@ -150,14 +150,26 @@ func TestCheckLog_PassesWhatBothHave(t *testing.T) {
 func TestCheckLog_CountsStatementsThatDifferInMoreThanLiterals(t *testing.T) {
 	t.Parallel()
 	report := check(t, logOf(
-		"CREATE DATABASE `a1`", "DROP DATABASE IF EXISTS `a1`", // nobody's
-		"SELECT a FROM t WHERE b = 1", "select"+" 1", "SELECT a  FROM t\n WHERE b = 'it''s \\' 2'", // one and one
-		"INSERT INTO t VALUES (1,'a'), (2,'b')", "INSERT INTO t VALUES (3, 'c')", // one list or several: two
-		"INSERT INTO t VALUES (1,'a'), (2,'b'),(3,\"c\")",
-		"SELECT a1 FROM t1 WHERE b IN (1, 2, 3)", "SELECT a1 FROM t1 WHERE b IN (4.5, x'00')", "SELECT a2 FROM t1", // three
+		"CREATE DATABASE `a1`", "DROP DATABASE IF EXISTS `a1`",
+
+		"SELECT a FROM t WHERE b = 1",
+		"SELECT a  FROM t\n WHERE b = 'it''s \\' 2'",
+
+		"INSERT INTO t VALUES (3, 'c', NOW(6))",
+
+		"INSERT INTO t VALUES (1,'a', NOW(6)), (2,NULL, NOW(6))",
+		"INSERT INTO t VALUES (1,'a', NOW(6)), (2,_binary'(\\\\', NOW(6)),(3,\"c\", NOW(6))",
+
+		"SELECT a1 FROM t1 WHERE b IN (1, 2, 3)",
+		"SELECT a1 FROM t1 WHERE b IN (4.5, x'00')",
+
+		"SELECT a2 FROM t1",
+
+		"(SELECT a FROM t WHERE s = 0 LIMIT 5) UNION ALL (SELECT a FROM t WHERE s = 1 LIMIT 5)",
+		"(SELECT a FROM t WHERE s = 0 LIMIT 5)\nUNION ALL (SELECT a FROM t WHERE s = 1 LIMIT 5) UNION ALL (SELECT a FROM t WHERE s = 2 LIMIT 5)",
 	))
-	require.Equal(t, 9, report.Statements)
-	require.Equal(t, 7, report.Distinct)
+	require.Equal(t, 10, report.Statements)
+	require.Equal(t, 6, report.Distinct)
 }
 
 func TestCheckLog_ReadsTheServersFormat(t *testing.T) {

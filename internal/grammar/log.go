@@ -38,7 +38,11 @@ func readLog(r io.Reader, statement func(text string)) error {
 		if err != nil && !last {
 			return fmt.Errorf("read the general log: %w", err)
 		}
-		if match := entry.FindStringSubmatch(line); match != nil {
+		var match []string
+		if len(line) > 0 && (line[0] == '\t' || isDigit(line[0])) {
+			match = entry.FindStringSubmatch(line)
+		}
+		if match != nil {
 			flush()
 			inside = match[1] == "Query" || match[1] == "Prepare" || match[1] == "Execute"
 			line = line[len(match[0]):]

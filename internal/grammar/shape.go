@@ -1,33 +1,69 @@
 package grammar
 
 import (
-	"regexp"
+	"bytes"
 	"strings"
 )
 
-// shape is text with each literal as a question mark, lists of them as one, and white space and comments reduced:
-// what is left is the same for all statements that one line of code sends.
+// shape is text with each literal as a question mark, lists of literals as one, groups in parentheses that repeat
+// as one, and white space reduced: what is left is the same for all statements that one line of code sends.
 func shape(text string) string {
-	var b strings.Builder
+	var (
+		out    = make([]byte, 0, len(text))
+		groups []int // where the open parentheses are in out
+	)
 	for i := 0; i < len(text); {
 		end := tokenEnd(text, i)
 		switch token := text[i:end]; {
 		case isSpace(token[0]):
-			b.WriteByte(' ')
-		case token[0] == '\'' || token[0] == '"' || isDigit(token[0]):
-			b.WriteByte('?')
+			if len(out) > 0 && out[len(out)-1] != ' ' {
+				out = append(out, ' ')
+			}
+		case isLiteral(token):
+			out = appendOnce(out, "?")
+		case token == "(":
+			groups = append(groups, len(out))
+			out = append(out, '(')
+		case token == ")" && len(groups) > 0:
+			group := string(append(out[groups[len(groups)-1]:], ')'))
+			out = appendOnce(out[:groups[len(groups)-1]], group)
+			groups = groups[:len(groups)-1]
 		default:
-			b.WriteString(token)
+			out = append(out, token...)
 		}
 		i = end
 	}
-	s := strings.TrimSpace(b.String())
-	s = regexp.MustCompile(`\?(?: ?, ?\?)+`).ReplaceAllString(s, "?+")
-	return regexp.MustCompile(`(\(\?\+?\))(?: ?, ?\(\?\+?\))+`).ReplaceAllString(s, "$1+")
+	return strings.TrimSpace(string(out))
 }
 
-// tokenEnd returns where the token at start ends: a quoted text, a comment, a word or number, white space, or one
-// byte of anything else.
+// appendOnce appends item, but for a repetition of what stands before a comma or UNION ALL, which becomes "item+".
+func appendOnce(out []byte, item string) []byte {
+	before := bytes.TrimSuffix(out, []byte(" "))
+	for _, separator := range []string{",", "UNION ALL"} {
+		first, found := bytes.CutSuffix(before, []byte(separator))
+		if !found {
+			continue
+		}
+		first = bytes.TrimSuffix(first, []byte(" "))
+		if bytes.HasSuffix(first, []byte(item+"+")) {
+			return first
+		}
+		if bytes.HasSuffix(first, []byte(item)) {
+			return append(first, '+')
+		}
+	}
+	return append(out, item...)
+}
+
+// isLiteral reports whether a token is a number, a text with or without its character set, or NULL, which stands
+// where a literal can.
+func isLiteral(token string) bool {
+	last := token[len(token)-1]
+	return isDigit(token[0]) || last == '\'' || last == '"' || strings.EqualFold(token, "null")
+}
+
+// tokenEnd returns where the token at start ends: a quoted text with its introducer, a comment, a word or number,
+// white space, or one byte of anything else.
 func tokenEnd(text string, start int) int {
 	switch c := text[start]; {
 	case c == '\'' || c == '"' || c == '`':
@@ -39,7 +75,11 @@ func tokenEnd(text string, start int) int {
 	case isSpace(c):
 		return runEnd(text, start, isSpace)
 	case isWord(c):
-		return runEnd(text, start, func(c byte) bool { return isWord(c) || isDigit(text[start]) && c == '.' })
+		end := runEnd(text, start, func(c byte) bool { return isWord(c) || isDigit(text[start]) && c == '.' })
+		if end < len(text) && text[end] == '\'' && (c == '_' || end == start+1) { // _binary'a', x'00'
+			return quoteEnd(text, end)
+		}
+		return end
 	default:
 		return start + 1
 	}

@@ -56,7 +56,7 @@ use_stat_tables version_malloc_library version_source_revision version_ssl_libra
 
 func set(words string) map[string]bool {
 	m := map[string]bool{}
-	for _, word := range strings.FieldsSeq(words) {
+	for word := range strings.FieldsSeq(words) {
 		m[word] = true
 	}
 	return m
