@@ -50,12 +50,14 @@ type Report struct {
 	Repaired int           `json:"repaired"` // overdue without effect, scheduled again
 	Late     int           `json:"late"`     // overdue, but still waiting in their work queue
 	Dead     int           `json:"dead"`     // repaired ten times without a delivery, left to an operator
+	Purged   int           `json:"purged"`   // finished longer ago than the retention, deleted
 	Took     time.Duration `json:"took"`
 }
 
 const repairRows = 200
 
-// Run makes one pass: it re-arms what an earlier life of the broker held, and schedules overdue messages again.
+// Run makes one pass: it re-arms what an earlier life of the broker held, schedules overdue messages again, and deletes what has
+// been finished for longer than StoreConfig.Retention.
 func (r *Reconciler) Run(ctx context.Context) (Report, error) {
 	start := time.Now()
 	var report Report
@@ -63,7 +65,10 @@ func (r *Reconciler) Run(ctx context.Context) (Report, error) {
 		if err := r.rearm(ctx, &report); err != nil {
 			return err
 		}
-		return r.overdue(ctx, &report)
+		if err := r.overdue(ctx, &report); err != nil {
+			return err
+		}
+		return r.purge(ctx, &report)
 	})
 	report.Took = time.Since(start)
 	return report, err

@@ -174,3 +174,27 @@ func TestUnrouted_IsKeptAndScheduledAgain(t *testing.T) {
 	require.Equal(t, 11, l.scalar(t, "SELECT COUNT(*) FROM outbox_unrouted WHERE reason = 'unrouted'"))
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_unrouted WHERE reason = 'foreign'"))
 }
+
+func TestReconciler_PurgesWhatHasBeenFinishedForLong(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	rec, err := outbox.NewReconciler(l.Store, outbox.ReconcileConfig{})
+	require.NoError(t, err)
+	for i, state := range []string{"scheduled", "published", "done", "canceled", "dead"} {
+		l.exec(t, `INSERT INTO outbox_messages (shard, topic, content_type, payload, state, due_at, available_at, created_at)
+			SELECT seq % 16, 'old', 'a/b', '', ?, '2020-01-01', IF(? = 'published', '2099-01-01', UTC_TIMESTAMP(6) - INTERVAL 1 SECOND), '2020-01-01'
+			FROM `+numbers(1200*(i+1)), state, state)
+		l.exec(t, `INSERT INTO outbox_messages (shard, topic, content_type, payload, state, due_at, available_at, created_at)
+			SELECT seq % 16, 'new', 'a/b', '', ?, '2020-01-01', UTC_TIMESTAMP(6) + INTERVAL 1 DAY, '2020-01-01' FROM `+numbers(50), state)
+	}
+	l.exec(t, "INSERT INTO outbox_unrouted (reason, kept_at) VALUES ('old', UTC_TIMESTAMP(6) - INTERVAL 8 DAY), ('new', UTC_TIMESTAMP(6))")
+	l.exec(t, "INSERT INTO outbox_relays (owner, seen_at) VALUES ('old', UTC_TIMESTAMP(6) - INTERVAL 2 HOUR), ('new', UTC_TIMESTAMP(6))")
+	report, err := rec.Run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1200*3+1200*4, report.Purged)
+	require.Zero(t, l.count(t, "topic = 'old' AND state IN ('done', 'canceled')"))
+	require.Equal(t, 1200*(1+2+5), l.count(t, "topic = 'old'"), "live rows are never purged")
+	require.Equal(t, 250, l.count(t, "topic = 'new'"))
+	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_unrouted"))
+	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_relays"))
+}

@@ -124,7 +124,7 @@ func (r *Relay) scan(ctx context.Context) (taken []item, more bool, err error) {
 
 // takeQuery reads each shard in index order: one range of the index `due` per branch, no sort, no lock.
 func takeQuery(mine []int, from [shards]position, horizon time.Duration, perShard int) (string, []any) {
-	const branch = `(SELECT ` + `TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now,
+	const branch = `(SELECT ` + `TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now_us,
 			id, shard, topic, COALESCE(message_key, '') AS message_key, generation, revision, held, attempts,
 			TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', due_at) AS due,
 			TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', available_at) AS available,
