@@ -79,6 +79,11 @@ func refused() map[string]map[string]string {
 			"internal/ordering/n5/n.go": module + "worker",
 			"internal/ordering/n6/n.go": module + "config",
 		},
+		"database-knows-no-rooms": {
+			"internal/database/b1/b.go": module + "outbox",
+			"internal/database/b2/b.go": module + "config",
+			"internal/database/b3/b.go": "github.com/gin-gonic/gin",
+		},
 		"devenv-knows-no-product": {
 			"internal/devenv/d1/d.go":         module + "api",
 			"internal/devenv/d2/d.go":         module + "worker",
@@ -92,7 +97,8 @@ func refused() map[string]map[string]string {
 			"worker/e2/e.go":            module + "internal/devenv",
 			"internal/ordering/e3/e.go": module + "internal/devenv",
 		},
-		"cmd-and-bench-are-the-top": {
+		"the-top-is-nobodys-library": {
+			"outbox/x3/x_test.go": module + "internal/demo",
 			"worker/x1/x.go":      module + "cmd/duebox",
 			"api/x2/x_test.go":    module + "bench",
 			"internal/other/x.go": module + "bench",
@@ -103,12 +109,14 @@ func refused() map[string]map[string]string {
 // allowed lists what each room is made of: path -> imports.
 func allowed() map[string][]string {
 	return map[string][]string{
-		"cmd/duebox/main.go":                 {"github.com/spf13/cobra", module + "api", module + "worker", module + "config", module + "internal/ordering", module + "internal/devenv", module + "outbox", module + "outbox/rabbitmq"},
+		"cmd/duebox/main.go":                 {"github.com/spf13/cobra", module + "api", module + "worker", module + "config", module + "internal/ordering", module + "internal/devenv", module + "internal/demo", module + "outbox", module + "outbox/rabbitmq"},
 		"bench/bench.go":                     {module + "outbox", module + "outbox/rabbitmq", module + "internal/devenv", "github.com/rabbitmq/amqp091-go"},
 		"config/config.go":                   {"os", "github.com/caarlos0/env/v11"},
 		"model/model.go":                     {"errors", "encoding/json"},
 		"api/api.go":                         {"github.com/gin-gonic/gin", "github.com/prometheus/client_golang/prometheus", module + "model", module + "outbox"},
 		"worker/worker.go":                   {"net/http", "github.com/robfig/cron/v3", module + "outbox", module + "outbox/rabbitmq", module + "internal/ordering", module + "model"},
+		"internal/database/database.go":      {"context", "gorm.io/gorm", "gorm.io/driver/mysql", "github.com/pressly/goose/v3/lock"},
+		"internal/demo/demo.go":              {"net/http", module + "internal/devenv"},
 		"internal/ordering/ordering.go":      {"gorm.io/gorm", module + "outbox", module + "model"},
 		"outbox/outbox.go":                   {"database/sql", "gorm.io/gorm", "gorm.io/gorm/clause", "github.com/go-sql-driver/mysql"},
 		"outbox/rabbitmq/rabbitmq.go":        {"net", "github.com/rabbitmq/amqp091-go", "github.com/cenkalti/backoff/v5", module + "outbox"},
