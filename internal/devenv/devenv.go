@@ -60,14 +60,14 @@ func (e *MissingError) Error() string {
 }
 
 // program finds the first of paths that can be run. A path without a slash is
-// looked up in PATH.
-func program(paths ...string) (string, error) {
+// looked up in PATH. The name is for the error.
+func program(name string, paths ...string) (string, error) {
 	for _, path := range paths {
 		if found, err := exec.LookPath(path); err == nil {
 			return found, nil
 		}
 	}
-	return "", &MissingError{Program: paths[0]}
+	return "", &MissingError{Program: name}
 }
 
 func say(log io.Writer, format string, args ...any) {

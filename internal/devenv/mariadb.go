@@ -33,15 +33,15 @@ type MariaDB struct {
 // not bound the server's life. The caller ends it with Close. A *MissingError
 // says that the programs are not installed.
 func StartMariaDB(ctx context.Context, config Config) (*MariaDB, error) {
-	server, err := program("mariadbd", "/usr/sbin/mariadbd")
+	server, err := program("mariadbd", "mariadbd", "/usr/sbin/mariadbd")
 	if err != nil {
 		return nil, err
 	}
-	install, err := program("mariadb-install-db")
+	install, err := program("mariadb-install-db", "mariadb-install-db")
 	if err != nil {
 		return nil, err
 	}
-	if _, err := program("my_print_defaults"); err != nil {
+	if _, err := program("my_print_defaults", "my_print_defaults"); err != nil {
 		return nil, err
 	}
 	if config.BufferPool == 0 {

@@ -137,7 +137,7 @@ func (r *RabbitMQ) Start(ctx context.Context) error {
 		return errors.Join(err, r.epmd.kill())
 	}
 	r.node = p
-	if err := awaitReady(ctx, p, r.LogFile(), r.ping); err != nil {
+	if err := awaitReady(ctx, p, r.home.path("log", "console.log"), r.ping); err != nil {
 		return errors.Join(fmt.Errorf("devenv: start rabbitmq-server: %w", err), r.kill())
 	}
 	say(r.config.Log, "RabbitMQ %s (exchange: %s) listens on 127.0.0.1:%d after %.1f s",

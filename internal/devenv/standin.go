@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -30,17 +29,16 @@ var standInSource embed.FS
 
 // canStandIn tells why the stand-in cannot be built for this broker.
 func (i *installation) canStandIn() error {
-	major, _, _ := strings.Cut(i.version, ".")
-	if n, err := strconv.Atoi(major); err != nil || n >= 4 {
+	if i.major() != 3 {
 		return fmt.Errorf("%w: this is %s", errNoStandIn, i.version)
 	}
-	_, err := program("erlc")
+	_, err := program("erlc", "erlc")
 	return err
 }
 
 // compileStandIn builds the plugin in dir with the broker's own headers.
 func (i *installation) compileStandIn(ctx context.Context, dir string) error {
-	erlc, err := program("erlc")
+	erlc, err := program("erlc", "erlc")
 	if err != nil {
 		return err
 	}

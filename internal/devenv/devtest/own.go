@@ -4,8 +4,9 @@ import (
 	"os"
 	"testing"
 
-	"github.com/duebox/duebox/internal/devenv"
 	"github.com/stretchr/testify/require"
+
+	"github.com/duebox/duebox/internal/devenv"
 )
 
 // RabbitMQ starts a broker of the test's own, to be stopped, killed or wiped.

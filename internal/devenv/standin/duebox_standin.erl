@@ -54,8 +54,11 @@ fire(Name, Message) ->
                                                   Arguments),
                       policy = undefined,
                       operator_policy = undefined},
-            rabbit_basic:publish(
-              Plain, rabbit_basic:delivery(false, false, Message, undefined));
+            Delivery = rabbit_basic:delivery(false, false, Message, undefined),
+            Queues = rabbit_amqqueue:lookup(
+                       rabbit_exchange:route(Plain, Delivery)),
+            _ = rabbit_queue_type:deliver(Queues, Delivery, stateless),
+            ok;
         {error, not_found} ->
             ok
     end.
