@@ -41,12 +41,9 @@ type Config struct {
 const (
 	defaultBufferPool = 256 << 20
 
-	// startLimit bounds one start when the caller's context does not.
-	startLimit = 2 * time.Minute
-	// stopLimit bounds one clean stop when the caller's context does not.
-	stopLimit = time.Minute
-	// pollPause is how long a start waits between two looks at the service.
-	pollPause = 25 * time.Millisecond
+	startLimit = 2 * time.Minute       // of one start, if the caller's context has none
+	stopLimit  = time.Minute           // of one clean stop, likewise
+	pollPause  = 25 * time.Millisecond // between two looks at a service that starts
 )
 
 // MissingError says that a program which a service needs is not installed.

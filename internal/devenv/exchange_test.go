@@ -1,7 +1,7 @@
 package devenv_test
 
 import (
-	"errors"
+	"maps"
 	"strconv"
 	"testing"
 	"time"
@@ -36,9 +36,7 @@ func declareOn(t *testing.T, url, namespace string, more amqp.Table) *exchange {
 	x := &exchange{name: namespace + ".delay", queue: namespace + ".work.bound", conn: devtest.Dial(t, url)}
 	x.ch = channel(t, x.conn)
 	arguments := direct()
-	for key, value := range more {
-		arguments[key] = value
-	}
+	maps.Copy(arguments, more)
 	require.NoError(t, x.ch.ExchangeDeclare(x.name, "x-delayed-message", true, false, false, false, arguments))
 	_, err := x.ch.QueueDeclare(x.queue, true, false, false, false, nil)
 	require.NoError(t, err)
@@ -123,7 +121,7 @@ func has(t *testing.T, url, queue string) bool {
 func requireCode(t *testing.T, err error, code int) {
 	t.Helper()
 	var broker *amqp.Error
-	require.True(t, errors.As(err, &broker), "%v", err)
+	require.ErrorAs(t, err, &broker)
 	require.Equal(t, code, broker.Code, "%v", err)
 }
 

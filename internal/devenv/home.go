@@ -85,6 +85,7 @@ func (h *home) keep() error {
 		return fmt.Errorf("devenv: %w", err)
 	}
 	defer func() { _ = read.Close() }()
+	//nolint:noctx // it ends with the pipe, not with whoever asked for a start
 	h.keeper = exec.Command("/bin/sh", "-c", keeper, "duebox-keeper", h.dir)
 	h.keeper.Dir = "/"
 	h.keeper.Env = baseEnv("/")

@@ -134,9 +134,16 @@ func TestRabbitMQ_ComesBackAfterEveryEnd(t *testing.T) {
 	require.NoError(t, broker.Resume())
 	require.NoError(t, <-frozen)
 
-	out, err := broker.Ctl(t.Context(), "eval", "node().")
+	out, err := broker.Ctl(t.Context(), "list_queues", "name")
 	require.NoError(t, err)
-	require.Contains(t, string(out), "@localhost")
+	require.Contains(t, string(out), "kept")
+	_, err = broker.Ctl(t.Context(), "no_such_command")
+	require.Error(t, err)
+	value, err := broker.Eval(t.Context(), "X = 1, {X + 1, node()}.")
+	require.NoError(t, err)
+	require.Equal(t, "{2, 'duebox-"+portOf(broker)+"@localhost'}", value)
+	_, err = broker.Eval(t.Context(), "exit(no).")
+	require.ErrorContains(t, err, "no")
 
 	require.NoError(t, broker.Wipe())
 	require.NoError(t, broker.Start(t.Context()))

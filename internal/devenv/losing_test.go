@@ -2,9 +2,7 @@ package devenv_test
 
 import (
 	"context"
-	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -88,13 +86,12 @@ func TestExchange_CountsAndObeysPolicies(t *testing.T) {
 // delayed is what the broker counts on "t.delay".
 func delayed(t *testing.T, broker *devenv.RabbitMQ) int {
 	t.Helper()
-	out, err := broker.Ctl(t.Context(), "eval",
+	out, err := broker.Eval(t.Context(),
 		`{ok, X} = rabbit_exchange:lookup(rabbit_misc:r(<<"/">>, exchange, <<"t.delay">>)), `+
 			`proplists:get_value(messages_delayed, rabbit_exchange:info(X)).`)
 	require.NoError(t, err)
-	var n int
-	_, err = fmt.Sscan(strings.TrimSpace(string(out)), &n)
-	require.NoError(t, err, "%s", out)
+	n, err := strconv.Atoi(out)
+	require.NoError(t, err)
 	return n
 }
 

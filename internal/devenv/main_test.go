@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(childVariable) {
 	case "owner":
 		if err := ownServices(os.Args[1]); err != nil {
-			fmt.Println(err)
+			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 	case "leak":
@@ -47,7 +47,7 @@ func ownServices(dir string) error {
 	if _, err := devenv.StartRabbitMQ(ctx, devenv.RabbitConfig{Dir: dir, Plugin: devenv.ExchangeNone}); err != nil {
 		return err
 	}
-	fmt.Println("started")
+	fmt.Fprintln(os.Stdout, "started")
 	select {}
 }
 

@@ -1,6 +1,7 @@
 package devenv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -26,17 +27,21 @@ type ports struct {
 }
 
 // takePorts reserves a random block whose first n ports are free.
-func takePorts(n int) (*ports, error) {
+func takePorts(ctx context.Context, n int) (*ports, error) {
+	//nolint:gosec // G404: the order is random to spread the load, it guards nothing
 	for _, block := range rand.Perm((lastPort - firstPort) / blockSize) {
 		base := firstPort + block*blockSize
 		// An abstract socket is a lock that leaves no file and ends with
 		// its process.
-		lock, err := net.Listen("unix", fmt.Sprintf("@duebox-devenv-%d", base))
+		lock, err := new(net.ListenConfig).Listen(ctx, "unix", fmt.Sprintf("@duebox-devenv-%d", base))
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		if err != nil {
 			continue
 		}
 		p := &ports{base: base, lock: lock}
-		if p.free(n) {
+		if p.free(ctx, n) {
 			return p, nil
 		}
 		p.release()
@@ -45,9 +50,9 @@ func takePorts(n int) (*ports, error) {
 }
 
 // free tells whether the first n ports can be listened on.
-func (p *ports) free(n int) bool {
+func (p *ports) free(ctx context.Context, n int) bool {
 	for port := p.base; port < p.base+n; port++ {
-		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			return false
 		}

@@ -35,6 +35,7 @@ func (h *home) start(name, log string, env []string, argv ...string) (*process, 
 	defer func() { _ = out.Close() }()
 
 	pidFile := h.path("pids", name)
+	//nolint:noctx // a service outlives the context of its start
 	cmd := exec.Command("/bin/sh", append([]string{"-c", launch, pidFile}, argv...)...)
 	cmd.Dir = h.dir
 	cmd.Env = env

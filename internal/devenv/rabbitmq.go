@@ -46,8 +46,8 @@ type RabbitConfig struct {
 }
 
 // RabbitMQ is a private RabbitMQ node with its own port mapper. Its methods may
-// be called from any goroutine; all but Ctl and those which read a constant
-// exclude each other.
+// be called from any goroutine; those that start or end processes exclude each
+// other.
 type RabbitMQ struct {
 	config   RabbitConfig
 	install  *installation

@@ -38,14 +38,14 @@ type service interface {
 
 // startFirst makes a service and starts it. A foreign program may take a port
 // between the look and the listen; then everything is made anew.
-func startFirst[S service](ctx context.Context, log io.Writer, needs int, make func(*ports) (S, error)) (S, error) {
+func startFirst[S service](ctx context.Context, log io.Writer, needs int, build func(*ports) (S, error)) (S, error) {
 	var none S
 	for tries := 1; ; tries++ {
-		p, err := takePorts(needs)
+		p, err := takePorts(ctx, needs)
 		if err != nil {
 			return none, err
 		}
-		s, err := make(p)
+		s, err := build(p)
 		if err != nil {
 			p.release()
 			return none, err
@@ -55,7 +55,7 @@ func startFirst[S service](ctx context.Context, log io.Writer, needs int, make f
 			return s, nil
 		}
 		// Start leaves nothing running: a port that is taken is not ours.
-		taken := !p.free(needs)
+		taken := !p.free(ctx, needs)
 		err = errors.Join(err, s.Close())
 		if !taken || tries == 3 || ctx.Err() != nil {
 			return none, err

@@ -104,7 +104,7 @@ func (r *RabbitMQ) set(ctx context.Context, remember func(), key, value string) 
 	if r.config.Plugin != ExchangeStandIn {
 		return errNoSwitch
 	}
-	_, err := r.Ctl(ctx, "eval", fmt.Sprintf("%s_store:switch(%s, %s).", standInPlugin, key, value))
+	_, err := r.Eval(ctx, fmt.Sprintf("%s_store:switch(%s, %s).", standInPlugin, key, value))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package devtest
 
 import (
+	"context"
 	"errors"
 	"net"
 	"testing"
@@ -11,21 +12,21 @@ import (
 )
 
 // AMQP is the URL of the shared broker.
-func AMQP(t testing.TB) string {
-	t.Helper()
-	return setting(t, "AMQP_URL")
+func AMQP(tb testing.TB) string {
+	tb.Helper()
+	return setting(tb, "AMQP_URL")
 }
 
 // Namespace is a random prefix for the names on the shared broker. When the
 // test ends, the exchanges and queues that the product declares under it are
 // deleted; of the work queues those of the given topics.
-func Namespace(t testing.TB, topics ...string) string {
-	t.Helper()
-	url := AMQP(t)
+func Namespace(tb testing.TB, topics ...string) string {
+	tb.Helper()
+	url := AMQP(tb)
 	namespace := "t" + name()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := remove(url, namespace, topics); err != nil {
-			t.Errorf("remove namespace %s: %v", namespace, err)
+			tb.Errorf("remove namespace %s: %v", namespace, err)
 		}
 	})
 	return namespace
@@ -62,11 +63,11 @@ func remove(url, namespace string, topics []string) (err error) {
 
 // Dial connects to a broker and closes the connection when the test ends. Every
 // call on it fails at the latest after a minute: the test would hang otherwise.
-func Dial(t testing.TB, url string) *amqp.Connection {
-	t.Helper()
+func Dial(tb testing.TB, url string) *amqp.Connection {
+	tb.Helper()
 	conn, err := dial(url)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
 
@@ -74,7 +75,9 @@ func dial(url string) (*amqp.Connection, error) {
 	return amqp.DialConfig(url, amqp.Config{
 		Heartbeat: 10 * time.Second,
 		Dial: func(network, addr string) (net.Conn, error) {
-			conn, err := net.DialTimeout(network, addr, cleanupLimit)
+			ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
+			defer cancel()
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 			if err != nil {
 				return nil, err
 			}

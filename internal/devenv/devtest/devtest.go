@@ -25,11 +25,11 @@ import (
 // cleanupLimit bounds what a cleanup does over the network.
 const cleanupLimit = 30 * time.Second
 
-func setting(t testing.TB, name string) string {
-	t.Helper()
+func setting(tb testing.TB, name string) string {
+	tb.Helper()
 	value := os.Getenv(name)
 	if value == "" {
-		t.Fatalf("%s is not set; run: make test", name)
+		tb.Fatalf("%s is not set; run: make test", name)
 	}
 	return value
 }
@@ -39,63 +39,63 @@ func name() string { return strings.ToLower(rand.Text()[:10]) }
 
 // Database creates an empty database on the shared server and returns its DSN.
 // Each call makes another one; it is dropped when the test ends.
-func Database(t testing.TB) string {
-	t.Helper()
-	return database(t, setting(t, "MYSQL_DSN"))
+func Database(tb testing.TB) string {
+	tb.Helper()
+	return database(tb, setting(tb, "MYSQL_DSN"))
 }
 
-func database(t testing.TB, dsn string) string {
-	t.Helper()
+func database(tb testing.TB, dsn string) string {
+	tb.Helper()
 	config, err := mysql.ParseDSN(dsn)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	config.DBName = "t_" + name()
-	admin := Open(t, dsn)
-	_, err = admin.ExecContext(t.Context(), "CREATE DATABASE "+config.DBName)
-	require.NoError(t, err)
-	t.Cleanup(func() {
+	admin := Open(tb, dsn)
+	_, err = admin.ExecContext(tb.Context(), "CREATE DATABASE "+config.DBName)
+	require.NoError(tb, err)
+	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
 		defer cancel()
 		_, err := admin.ExecContext(ctx, "DROP DATABASE IF EXISTS "+config.DBName)
 		if err != nil {
-			t.Errorf("drop %s: %v", config.DBName, err)
+			tb.Errorf("drop %s: %v", config.DBName, err)
 		}
 	})
 	return config.FormatDSN()
 }
 
 // Open opens dsn and closes it when the test ends. It does no I/O.
-func Open(t testing.TB, dsn string) *sql.DB {
-	t.Helper()
+func Open(tb testing.TB, dsn string) *sql.DB {
+	tb.Helper()
 	config, err := mysql.ParseDSN(dsn)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	// Every error is returned too; a killed server would fill the output.
 	config.Logger = &mysql.NopLogger{}
 	connector, err := mysql.NewConnector(config)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	db := sql.OpenDB(connector)
-	t.Cleanup(func() { _ = db.Close() })
+	tb.Cleanup(func() { _ = db.Close() })
 	return db
 }
 
 // OpenGorm opens dsn with gorm, silent, and closes it when the test ends.
-func OpenGorm(t testing.TB, dsn string) *gorm.DB {
-	t.Helper()
-	db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: Open(t, dsn), DSN: dsn}), &gorm.Config{
+func OpenGorm(tb testing.TB, dsn string) *gorm.DB {
+	tb.Helper()
+	db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: Open(tb, dsn), DSN: dsn}), &gorm.Config{
 		Logger: logger.Discard,
 	})
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return db
 }
 
 // DB is a new Database, opened.
-func DB(t testing.TB) *sql.DB {
-	t.Helper()
-	return Open(t, Database(t))
+func DB(tb testing.TB) *sql.DB {
+	tb.Helper()
+	return Open(tb, Database(tb))
 }
 
 // Gorm is a new Database, opened with gorm. Its DB method gives the same
 // database as *sql.DB.
-func Gorm(t testing.TB) *gorm.DB {
-	t.Helper()
-	return OpenGorm(t, Database(t))
+func Gorm(tb testing.TB) *gorm.DB {
+	tb.Helper()
+	return OpenGorm(tb, Database(tb))
 }

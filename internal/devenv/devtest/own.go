@@ -12,22 +12,22 @@ import (
 // RabbitMQ starts a broker of the test's own, to be stopped, killed or wiped.
 // It is closed when the test ends; if the test has failed, the end of its log
 // is printed.
-func RabbitMQ(t testing.TB, config devenv.RabbitConfig) *devenv.RabbitMQ {
-	t.Helper()
-	broker, err := devenv.StartRabbitMQ(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(func() { end(t, broker) })
+func RabbitMQ(tb testing.TB, config devenv.RabbitConfig) *devenv.RabbitMQ {
+	tb.Helper()
+	broker, err := devenv.StartRabbitMQ(tb.Context(), config)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { end(tb, broker) })
 	return broker
 }
 
 // MariaDB starts a server of the test's own, to be stopped, killed or wiped. It
 // is closed when the test ends; if the test has failed, the end of its log is
 // printed.
-func MariaDB(t testing.TB) *devenv.MariaDB {
-	t.Helper()
-	db, err := devenv.StartMariaDB(t.Context(), devenv.Config{BufferPool: 64 << 20})
-	require.NoError(t, err)
-	t.Cleanup(func() { end(t, db) })
+func MariaDB(tb testing.TB) *devenv.MariaDB {
+	tb.Helper()
+	db, err := devenv.StartMariaDB(tb.Context(), devenv.Config{BufferPool: 64 << 20})
+	require.NoError(tb, err)
+	tb.Cleanup(func() { end(tb, db) })
 	return db
 }
 
@@ -36,12 +36,13 @@ type service interface {
 	Close() error
 }
 
-func end(t testing.TB, s service) {
-	if t.Failed() {
-		t.Logf("end of %s:\n%s", s.LogFile(), tail(s.LogFile()))
+func end(tb testing.TB, s service) {
+	tb.Helper()
+	if tb.Failed() {
+		tb.Logf("end of %s:\n%s", s.LogFile(), tail(s.LogFile()))
 	}
 	if err := s.Close(); err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 }
 

@@ -97,6 +97,7 @@ func start(signals <-chan os.Signal, generalLog string) (services []closer, env 
 // execute runs the command in a process group of its own, so that a signal
 // typed at the terminal reaches it once, through us.
 func execute(signals <-chan os.Signal, env, command []string) (int, error) {
+	//nolint:noctx // signals end it, as they would without us
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -109,7 +110,9 @@ func execute(signals <-chan os.Signal, env, command []string) (int, error) {
 	for {
 		select {
 		case s := <-signals:
-			_ = syscall.Kill(-cmd.Process.Pid, s.(syscall.Signal))
+			if number, ok := s.(syscall.Signal); ok {
+				_ = syscall.Kill(-cmd.Process.Pid, number)
+			}
 		case err := <-ended:
 			return exitCode(err)
 		}
