@@ -24,8 +24,12 @@ die() {
 # There is a file of that path, or a program of that name. An ordinary user's
 # PATH may lack sbin.
 there() {
-	[[ $1 == /* ]] && { [[ -e $1 ]]; return; }
-	PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin command -v -- "$1" >/dev/null
+	local path=$1
+	if [[ $path != /* ]]; then
+		path=$(PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin type -P -- "$1") && [[ -x $path ]]
+		return
+	fi
+	[[ -e $path ]]
 }
 
 missing() {
@@ -43,7 +47,7 @@ missing() {
 
 # Debian asks this script whether a service may start; 101 means no. One that
 # is there already belongs to the machine's owner and stays as it is.
-policy=${DUEBOX_POLICY_RC_D:-/usr/sbin/policy-rc.d}
+policy=/usr/sbin/policy-rc.d
 
 refuse_starts() {
 	if [[ -e $policy || -L $policy ]]; then

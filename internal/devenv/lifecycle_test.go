@@ -2,6 +2,7 @@ package devenv_test
 
 import (
 	"bufio"
+	"context"
 	"database/sql"
 	"os"
 	"path/filepath"
@@ -33,6 +34,42 @@ func TestServices_EndWithAnOwnerThatIsKilled(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return len(processesOf(t, dir)) == 0 && empty(t, dir)
 	}, patience, 50*time.Millisecond)
+}
+
+func TestServices_LeaveNothingOfAnInterruptedStart(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(context.Context, string) error{
+		"MariaDB": func(ctx context.Context, dir string) error {
+			_, err := devenv.StartMariaDB(ctx, devenv.Config{Dir: dir})
+			return err
+		},
+		"RabbitMQ": func(ctx context.Context, dir string) error {
+			_, err := devenv.StartRabbitMQ(ctx, devenv.RabbitConfig{Dir: dir})
+			return err
+		},
+	} {
+		for _, limit := range []time.Duration{0, 150 * time.Millisecond, 600 * time.Millisecond} {
+			t.Run(name+" after "+limit.String(), func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				require.ErrorIs(t, start(ctx, dir), context.DeadlineExceeded)
+				require.Empty(t, processesOf(t, dir))
+				require.True(t, empty(t, dir))
+			})
+		}
+	}
+}
+
+func TestMissing_NamesTheProgramAndTheCure(t *testing.T) {
+	t.Parallel()
+	// A process of its own, because PATH is the whole process's.
+	cmd := child(t, "owner", t.TempDir())
+	cmd.Env = append(cmd.Env, "PATH=/nonexistent")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Regexp(t, "devenv: .* is not installed; run: sudo scripts/setup.sh", string(out))
 }
 
 func TestMariaDB_KeepsWhatIsCommitted(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"sync"
 	"time"
@@ -33,6 +32,8 @@ type MariaDB struct {
 // not bound the server's life. The caller ends it with Close. A *MissingError
 // says that the programs are not installed.
 func StartMariaDB(ctx context.Context, config Config) (*MariaDB, error) {
+	ctx, cancel := limited(ctx, startLimit)
+	defer cancel()
 	server, err := program("mariadbd", "mariadbd", "/usr/sbin/mariadbd")
 	if err != nil {
 		return nil, err
@@ -135,13 +136,10 @@ func (m *MariaDB) initialize(ctx context.Context) error {
 		"--no-defaults", "--datadir=" + m.home.path("data"), "--extra-file=" + m.home.path("setup.sql"),
 		"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
 	}
-	cmd := exec.CommandContext(ctx, m.install, append(args, m.asUser()...)...)
-	cmd.Dir = m.home.dir
-	cmd.Env = baseEnv(m.home.dir)
-	cmd.WaitDelay = time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
+	argv := append(append([]string{m.install}, args...), m.asUser()...)
+	if err := m.home.run(ctx, "mariadb-install-db", baseEnv(m.home.dir), argv...); err != nil {
 		// Half a data folder must not be taken for a whole one.
-		return errors.Join(fmt.Errorf("devenv: mariadb-install-db: %w: %s", err, out), os.RemoveAll(m.home.path("data")))
+		return errors.Join(err, os.RemoveAll(m.home.path("data")))
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ var errStillRunning = errors.New("had to be killed")
 type process struct {
 	pid  int
 	done chan struct{} // closed when the process has ended and is reaped
+	err  error         // how it ended; to be read after done
 
 	mu     sync.Mutex // while it is held, pid belongs to the process
 	reaped bool
@@ -54,11 +55,31 @@ func (h *home) start(name, log string, env []string, argv ...string) (*process, 
 		_ = os.Remove(pidFile)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		_ = cmd.Wait()
+		p.err = cmd.Wait()
 		p.reaped = true
 		runtime.KeepAlive(h) // see home.alive
 	}()
 	return p, nil
+}
+
+// run runs argv to its end as a process of the service. When ctx ends first, it
+// is killed with all that it started. An error holds the end of its output.
+func (h *home) run(ctx context.Context, name string, env []string, argv ...string) error {
+	log := h.path(name + ".log")
+	p, err := h.start(name, log, env, argv...)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		err = p.err
+	case <-ctx.Done():
+		err = errors.Join(context.Cause(ctx), p.kill())
+	}
+	if err != nil {
+		return fmt.Errorf("devenv: %s: %w: %s", name, err, tail(log))
+	}
+	return nil
 }
 
 // awaitExit blocks until the child has ended and leaves it to be reaped.

@@ -67,6 +67,8 @@ type RabbitMQ struct {
 // up after two minutes; ctx does not bound the node's life. The caller ends it
 // with Close. A *MissingError says that the programs are not installed.
 func StartRabbitMQ(ctx context.Context, config RabbitConfig) (*RabbitMQ, error) {
+	ctx, cancel := limited(ctx, startLimit)
+	defer cancel()
 	install, err := findInstallation()
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package devenv
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,96 +28,6 @@ const (
 func (r *RabbitMQ) epmdPort() int    { return r.ports.base + epmdOffset }
 func (r *RabbitMQ) nodeName() string { return fmt.Sprintf("duebox-%d@localhost", r.ports.base) }
 
-// installation is the RabbitMQ that this machine has.
-type installation struct {
-	server   string // the server's script, not the wrapper that changes user
-	ctl      string // rabbitmqctl beside it
-	lib      string // the folder of the broker's own applications
-	core     string // the broker's own folder in it, NAME-VERSION
-	upstream string // the upstream plugin, a folder or .ez; empty if not installed
-	version  string
-	epmd     string
-}
-
-func findInstallation() (*installation, error) {
-	// Debian's place first: on its PATH is the wrapper. Then that of the
-	// official image, and what else there is.
-	server, err := program("rabbitmq-server",
-		"/usr/lib/rabbitmq/bin/rabbitmq-server", "/opt/rabbitmq/sbin/rabbitmq-server", "rabbitmq-server")
-	if err != nil {
-		return nil, err
-	}
-	epmd, err := program("epmd", "epmd")
-	if err != nil {
-		return nil, err
-	}
-	script, err := filepath.EvalSymlinks(server)
-	if err != nil {
-		return nil, fmt.Errorf("devenv: %w", err)
-	}
-	lib := filepath.Join(filepath.Dir(filepath.Dir(script)), "plugins")
-	core := newest(lib, "rabbit")
-	if core == "" {
-		return nil, fmt.Errorf("devenv: no rabbit-VERSION in %s", lib)
-	}
-	i := &installation{
-		server:   server,
-		ctl:      filepath.Join(filepath.Dir(server), "rabbitmqctl"),
-		lib:      lib,
-		core:     core,
-		upstream: newest("/usr/lib/rabbitmq/plugins", upstreamPlugin),
-		version:  strings.TrimPrefix(filepath.Base(core), "rabbit-"),
-		epmd:     epmd,
-	}
-	if i.upstream == "" {
-		i.upstream = newest(lib, upstreamPlugin)
-	}
-	return i, nil
-}
-
-// newest is the path of an installed plugin, empty if there is none.
-func newest(dir, plugin string) string {
-	// The pattern is well-formed, which is all that Glob can complain about.
-	found, _ := filepath.Glob(filepath.Join(dir, plugin+"-[0-9]*"))
-	if len(found) == 0 {
-		return ""
-	}
-	return found[len(found)-1]
-}
-
-// major is the broker's major version, 0 if it cannot be told.
-func (i *installation) major() int {
-	text, _, _ := strings.Cut(i.version, ".")
-	n, _ := strconv.Atoi(text)
-	return n
-}
-
-// exchange decides what gives the broker the type x-delayed-message.
-func (i *installation) exchange(wanted string) (string, error) {
-	switch wanted {
-	case ExchangeNone:
-		return wanted, nil
-	case ExchangePlugin:
-		if i.upstream == "" {
-			return "", &MissingError{Program: upstreamPlugin}
-		}
-		return wanted, nil
-	case ExchangeStandIn:
-		return wanted, i.canStandIn()
-	case "":
-		if i.upstream != "" {
-			return ExchangePlugin, nil
-		}
-		err := i.canStandIn()
-		if errors.Is(err, errNoStandIn) {
-			return ExchangeNone, nil
-		}
-		return ExchangeStandIn, err
-	default:
-		return "", fmt.Errorf("devenv: unknown exchange %q", wanted)
-	}
-}
-
 // prepare writes what the node reads at every start.
 func (r *RabbitMQ) prepare(ctx context.Context) error {
 	for _, dir := range []string{"log", "plugins"} {
@@ -143,7 +52,7 @@ func (r *RabbitMQ) prepare(ctx context.Context) error {
 		seen = append(seen, r.install.upstream)
 	case ExchangeStandIn:
 		enabled = "[" + standInPlugin + "]."
-		if err := r.install.compileStandIn(ctx, r.home.path("plugins")); err != nil {
+		if err := r.compileStandIn(ctx); err != nil {
 			return err
 		}
 	}

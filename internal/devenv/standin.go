@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"time"
 )
 
 const (
@@ -36,25 +34,23 @@ func (i *installation) canStandIn() error {
 	return err
 }
 
-// compileStandIn builds the plugin in dir with the broker's own headers.
-func (i *installation) compileStandIn(ctx context.Context, dir string) error {
+// compileStandIn builds the plugin with the broker's own headers.
+func (r *RabbitMQ) compileStandIn(ctx context.Context) error {
 	erlc, err := program("erlc", "erlc")
 	if err != nil {
 		return err
 	}
-	ebin := filepath.Join(dir, standInFolder, "ebin")
-	if err := os.MkdirAll(ebin, 0o700); err != nil {
-		return fmt.Errorf("devenv: %w", err)
-	}
-	source := filepath.Join(dir, "..", "standin")
-	if err := os.MkdirAll(source, 0o700); err != nil {
-		return fmt.Errorf("devenv: %w", err)
+	source, ebin := r.home.path("source"), r.home.path("plugins", standInFolder, "ebin")
+	for _, dir := range []string{source, ebin} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("devenv: %w", err)
+		}
 	}
 	files, err := fs.Glob(standInSource, "standin/*")
 	if err != nil {
 		return fmt.Errorf("devenv: %w", err)
 	}
-	args := []string{"-Werror", "-o", ebin}
+	argv := []string{erlc, "-Werror", "-o", ebin}
 	for _, name := range files {
 		text, err := standInSource.ReadFile(name)
 		if err != nil {
@@ -63,19 +59,13 @@ func (i *installation) compileStandIn(ctx context.Context, dir string) error {
 		target := filepath.Join(ebin, filepath.Base(name))
 		if filepath.Ext(name) == ".erl" {
 			target = filepath.Join(source, filepath.Base(name))
-			args = append(args, target)
+			argv = append(argv, target)
 		}
 		if err := os.WriteFile(target, text, 0o600); err != nil {
 			return fmt.Errorf("devenv: %w", err)
 		}
 	}
-	cmd := exec.CommandContext(ctx, erlc, args...)
-	cmd.Env = append(baseEnv(filepath.Dir(source)), "ERL_LIBS="+i.lib)
-	cmd.WaitDelay = time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("devenv: erlc: %w: %s", err, out)
-	}
-	return nil
+	return r.home.run(ctx, "erlc", append(baseEnv(r.home.dir), "ERL_LIBS="+r.install.lib), argv...)
 }
 
 // standInArguments set the switches at a start.
