@@ -1,0 +1,188 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/duebox/duebox/outbox"
+)
+
+// Handlers is what a Consumer gives deliveries to. Each function may be called from many goroutines. No
+// error means that the delivery is dealt with and can be acknowledged; an error means that it is not, for no fault of the message (the database
+// is away): the same delivery is given again.
+type Handlers struct {
+	// Handle takes the deliveries of the topics. Required if there are topics.
+	Handle func(ctx context.Context, d outbox.Delivery) error
+	// Unrouted takes what reached no work queue. Nil: <ns>.unrouted is left alone.
+	Unrouted func(ctx context.Context, d outbox.Delivery) error
+	// Keep takes what cannot be read. Required.
+	Keep func(ctx context.Context, s outbox.Stray) error
+	// Ready returns nil when handlers can work again. It is asked before consuming goes on after handlers have returned
+	// errors for HoldTimeout. Nil: consuming goes on after a pause.
+	Ready func(ctx context.Context) error
+}
+
+// ConsumerConfig tunes a Consumer. The zero value is usable.
+type ConsumerConfig struct {
+	// Workers is how many handlers run at a time, for each queue. Default 8.
+	Workers int
+	// Prefetch is how many deliveries of a queue the broker gives out ahead of their acknowledgement. Default 4 * Workers.
+	Prefetch int
+	// HandleTimeout is when the context of a handler ends. Default 30 s.
+	HandleTimeout time.Duration
+	// HoldTimeout is how long a delivery whose handler returns errors is held and tried again before all that is held goes
+	// back to the broker. It must be well below the broker's consumer timeout (30 min). Default 60 s.
+	HoldTimeout time.Duration
+	// DrainTimeout is how long handlers may go on when Run ends; then their contexts end too. Default 20 s.
+	DrainTimeout time.Duration
+}
+
+// Consumer brings deliveries to handlers, one consumer on the broker for each queue. It is safe for concurrent use.
+type Consumer struct {
+	broker  *Broker
+	cfg     ConsumerConfig
+	ready   func(ctx context.Context) error
+	lanes   []*lane
+	logs    throttle
+	running atomic.Bool
+}
+
+// NewConsumer returns a consumer of the topics' work queues and, if there is a handler for it, of <ns>.unrouted. It does no
+// I/O.
+func NewConsumer(broker *Broker, topics []string, handlers Handlers, cfg ConsumerConfig) (*Consumer, error) {
+	setDefault(&cfg.Workers, 8)
+	setDefault(&cfg.Prefetch, 4*cfg.Workers)
+	setDefault(&cfg.HandleTimeout, 30*time.Second)
+	setDefault(&cfg.HoldTimeout, time.Minute)
+	setDefault(&cfg.DrainTimeout, 20*time.Second)
+	switch {
+	case broker == nil:
+		return nil, errors.New("rabbitmq: a consumer needs a broker")
+	case handlers.Keep == nil:
+		return nil, errors.New("rabbitmq: a consumer needs Keep")
+	case len(topics) > 0 && handlers.Handle == nil:
+		return nil, errors.New("rabbitmq: a consumer of topics needs Handle")
+	case len(topics) == 0 && handlers.Unrouted == nil:
+		return nil, errors.New("rabbitmq: a consumer needs a topic or Unrouted")
+	case cfg.Workers < 0 || cfg.Prefetch < 0 || cfg.Prefetch > 65535:
+		return nil, fmt.Errorf("rabbitmq: Workers is %d and Prefetch %d, one is below zero or above 65535", cfg.Workers, cfg.Prefetch)
+	case cfg.HandleTimeout < 0 || cfg.HoldTimeout < 0 || cfg.DrainTimeout < 0:
+		return nil, errors.New("rabbitmq: HandleTimeout, HoldTimeout and DrainTimeout must not be negative")
+	}
+	c := &Consumer{broker: broker, cfg: cfg, ready: handlers.Ready, logs: throttle{period: 10 * time.Second}}
+	for i, topic := range topics {
+		if !outbox.ValidTopic(topic) || slices.Contains(topics[:i], topic) {
+			return nil, fmt.Errorf("rabbitmq: topic %.80q is not 1 to %d characters of [A-Za-z0-9._-], or there twice", topic, outbox.MaxTopicBytes)
+		}
+		c.lanes = append(c.lanes, newLane(c, topic, broker.work(topic), handlers.Handle, handlers.Keep))
+	}
+	if handlers.Unrouted != nil {
+		c.lanes = append(c.lanes, newLane(c, "", broker.unrouted(), handlers.Unrouted, handlers.Keep))
+	}
+	return c, nil
+}
+
+// Consuming returns on how many of its queues the consumer has a consumer at the broker, and how many it should have.
+func (c *Consumer) Consuming() (have, want int) {
+	for _, l := range c.lanes {
+		if l.consuming.Load() {
+			have++
+		}
+	}
+	return have, len(c.lanes)
+}
+
+// Run consumes until ctx ends. It makes lost connections and lost queues again for ever.
+//
+// Then it takes no more deliveries, lets the handlers that run finish within DrainTimeout, acknowledges what they have dealt
+// with and closes the connection. Deliveries that no handler has begun are left to the broker. It returns nil when all
+// handlers have returned, else an error, some seconds after DrainTimeout at the latest. It may be run again after it returned.
+func (c *Consumer) Run(ctx context.Context) error {
+	if !c.running.CompareAndSwap(false, true) {
+		return errors.New("rabbitmq: the consumer is running already")
+	}
+	defer c.running.Store(false)
+
+	// What handlers do outlives ctx, but not the drain.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var workers sync.WaitGroup
+	for _, l := range c.lanes {
+		for range c.cfg.Workers {
+			workers.Go(func() { l.work(ctx, work) })
+		}
+	}
+	finished := make(chan struct{})
+	go func() {
+		workers.Wait()
+		close(finished)
+	}()
+
+	pauses := newPauses()
+	for {
+		conn, err := c.broker.dial(ctx, RoleConsumer, func(blocked bool, reason string) {
+			c.broker.cfg.Observer.blocked(RoleConsumer, blocked, reason)
+		})
+		if err == nil {
+			start := time.Now()
+			c.broker.cfg.Observer.connected(RoleConsumer)
+			c.consume(ctx, conn)
+			if ctx.Err() != nil {
+				return c.drain(ctx, conn, finished, stop)
+			}
+			err = conn.wire.lost()
+			conn.close(ctx)
+			c.broker.cfg.Observer.disconnected(RoleConsumer, err)
+			if time.Since(start) > settledAfter {
+				pauses.Reset()
+			}
+		}
+		if ctx.Err() == nil {
+			c.logs.pass(c.broker.cfg.Logger).LogAttrs(ctx, slog.LevelWarn, "no connection for consuming", slog.Any("error", err))
+		}
+		if !pause(ctx, pauses.NextBackOff(), nil) {
+			return c.drain(ctx, nil, finished, stop)
+		}
+	}
+}
+
+// consume feeds all lanes from conn until it or ctx ends.
+func (c *Consumer) consume(ctx context.Context, conn *connection) {
+	var lanes sync.WaitGroup
+	for _, l := range c.lanes {
+		lanes.Go(func() { l.consume(ctx, conn) })
+	}
+	lanes.Wait()
+}
+
+// handlerGrace is how long handlers may take to return after their contexts have ended.
+const handlerGrace = 2 * time.Second
+
+// drain waits for the handlers and then closes conn, which may be nil. The acknowledgements go out before the farewell.
+func (c *Consumer) drain(ctx context.Context, conn *connection, finished <-chan struct{}, stop context.CancelFunc) error {
+	timer := time.NewTimer(c.cfg.DrainTimeout)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-finished:
+	case <-timer.C:
+		stop()
+		timer.Reset(handlerGrace)
+		select {
+		case <-finished:
+		case <-timer.C:
+			err = errors.New("rabbitmq: handlers have not returned after their contexts ended")
+		}
+	}
+	if conn != nil {
+		conn.close(ctx)
+		c.broker.cfg.Observer.disconnected(RoleConsumer, errClosedHere)
+	}
+	return err
+}

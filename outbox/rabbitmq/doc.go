@@ -1,0 +1,27 @@
+// Package rabbitmq hands the messages of an outbox to RabbitMQ 3.10+ and brings them back when they fire.
+//
+// # Guarantees
+//
+//   - A [Publisher] gives a receipt without error only after the broker's confirm. A confirm that was lost with its
+//     connection is outbox.ErrUnconfirmed, never a success and never a refusal.
+//   - One message that the broker or the protocol cannot take does not take its neighbours down: what shared its
+//     channel is tried alone, and only what ends a channel alone is outbox.ErrUnpublishable.
+//   - A [Consumer] acknowledges a delivery only after its handler returned nil, on the channel that it came on.
+//   - Every call to the broker ends: when its context does, or at its deadline, also on a socket that takes and gives
+//     nothing. Lost connections are made again for ever, with pauses that grow to some seconds and are spread at random,
+//     and everything that must exist on the broker is declared again each time.
+//   - A broker that lost its memory is noticed at the next connection, before anything is published on it: the epoch is
+//     raised first ([Epochs]).
+//
+// It does not promise that a confirmed delayed message survives: the x-delayed-message exchange holds one copy. The
+// ledger does, which is why the receipts carry the epoch.
+//
+// # On the broker
+//
+//	                       (delayed)                                      +--> <ns>.work.<topic>  quorum
+//	Publisher --> <ns>.delay --------> <ns>.deliver ----- topic ----------+--> ...
+//	          \                        ^       \
+//	           +-- (due already) ------+        +-- no queue --> <ns>.unrouted
+//
+// <ns>.epoch holds the one message that tells whether the broker is the one it was.
+package rabbitmq

@@ -1,0 +1,253 @@
+package rabbitmq
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duebox/duebox/outbox"
+)
+
+// lane is one queue and its workers. The workers stay over all channels that the queue is consumed on.
+type lane struct {
+	consumer  *Consumer
+	topic     string // empty: any
+	queue     string
+	handle    func(ctx context.Context, d outbox.Delivery) error
+	keep      func(ctx context.Context, s outbox.Stray) error
+	feed      chan item // unbuffered: what a worker has not taken stays with the broker
+	consuming atomic.Bool
+	malformed throttle
+	logs      throttle
+}
+
+// item is a delivery and the channel that it came on.
+type item struct {
+	delivery amqp.Delivery
+	source   *source
+}
+
+// source is one channel of a lane. Its deliveries can be acknowledged on it only, and only while it is open.
+type source struct {
+	ended chan struct{} // closed when the channel is of no use any more
+
+	once    sync.Once
+	givenUp chan struct{} // closed when a handler has returned errors for too long
+}
+
+func newSource() *source {
+	return &source{ended: make(chan struct{}), givenUp: make(chan struct{})}
+}
+
+func (s *source) giveUp() { s.once.Do(func() { close(s.givenUp) }) }
+
+func (s *source) over() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func newLane(c *Consumer, topic, queue string, handle func(context.Context, outbox.Delivery) error, keep func(context.Context, outbox.Stray) error) *lane {
+	return &lane{
+		consumer: c, topic: topic, queue: queue, handle: handle, keep: keep, feed: make(chan item),
+		malformed: throttle{period: 10 * time.Second}, logs: throttle{period: 10 * time.Second},
+	}
+}
+
+var (
+	errGivenUp  = errors.New("handlers have returned errors for too long")
+	errCanceled = errors.New("the broker has ended the consumer: the queue was deleted or has moved")
+)
+
+// consume keeps one consumer on the lane's queue until conn or ctx ends.
+func (l *lane) consume(ctx context.Context, conn *connection) {
+	pauses := newPauses()
+	for {
+		start := time.Now()
+		err := l.subscribe(ctx, conn)
+		if ctx.Err() != nil || conn.over() {
+			return
+		}
+		l.logs.pass(l.consumer.broker.cfg.Logger).LogAttrs(ctx, slog.LevelWarn, "consumer ended, starting another",
+			slog.String("queue", l.queue), slog.Any("error", err))
+		if time.Since(start) > settledAfter {
+			pauses.Reset()
+		}
+		for {
+			if !pause(ctx, pauses.NextBackOff(), conn.done) {
+				return
+			}
+			if !errors.Is(err, errGivenUp) || l.consumer.isReady(ctx) {
+				break
+			}
+		}
+	}
+}
+
+// isReady asks whether handlers can work again.
+func (c *Consumer) isReady(ctx context.Context) bool {
+	if c.ready == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.broker.cfg.CallTimeout)
+	defer cancel()
+	return c.ready(ctx) == nil
+}
+
+// subscribe declares the queue, consumes it on a channel of its own and feeds the workers, until the channel, the connection
+// or ctx ends. When ctx ends the channel stays open for the acknowledgements of what the workers have.
+func (l *lane) subscribe(ctx context.Context, conn *connection) error {
+	ch, err := conn.channel(ctx)
+	if err != nil {
+		return err
+	}
+	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
+	s := newSource()
+	deliveries, tag, err := l.start(ctx, conn, ch)
+	if err == nil {
+		l.consuming.Store(true)
+		err = l.pump(ctx, s, deliveries, closed)
+		l.consuming.Store(false)
+	}
+	if ctx.Err() != nil {
+		l.leave(ctx, conn, ch, tag)
+		return ctx.Err()
+	}
+	close(s.ended) // before the channel is closed: no worker shall begin what the broker gives out again
+	if !ch.IsClosed() {
+		_ = conn.call(ctx, "close channel", ch.Close) // if that goes wrong, the connection has ended
+	}
+	if errors.Is(err, errCanceled) {
+		if reason := <-closed; reason != nil {
+			return reason
+		}
+	}
+	return err
+}
+
+// start begins to consume.
+func (l *lane) start(ctx context.Context, conn *connection, ch *amqp.Channel) (<-chan amqp.Delivery, string, error) {
+	if err := l.consumer.broker.declareDelivery(ctx, conn, ch); err != nil {
+		return nil, "", err
+	}
+	if l.topic != "" {
+		if err := l.consumer.broker.declareWork(ctx, conn, ch, l.topic); err != nil {
+			return nil, "", err
+		}
+	}
+	err := conn.call(ctx, "set prefetch", func() error { return ch.Qos(l.consumer.cfg.Prefetch, 0, false) })
+	if err != nil {
+		return nil, "", err
+	}
+	var deliveries <-chan amqp.Delivery
+	tag := l.consumer.broker.cfg.Name + "-" + rand.Text()
+	err = conn.call(ctx, "consume queue "+l.queue, func() (err error) {
+		deliveries, err = ch.Consume(l.queue, tag, false, false, false, false, nil)
+		return err
+	})
+	return deliveries, tag, err
+}
+
+// pump feeds the workers until the channel ends, a worker gives up, or ctx ends.
+func (l *lane) pump(ctx context.Context, s *source, deliveries <-chan amqp.Delivery, closed <-chan *amqp.Error) error {
+	var (
+		in   = deliveries
+		out  chan<- item // nil while there is nothing to feed
+		next item
+	)
+	for {
+		select {
+		case d, ok := <-in:
+			if !ok {
+				return errCanceled
+			}
+			in, out, next = nil, l.feed, item{d, s}
+		case out <- next:
+			in, out, next = deliveries, nil, item{}
+		case reason := <-closed:
+			if reason == nil {
+				return errClosedHere
+			}
+			return reason
+		case <-s.givenUp:
+			return errGivenUp
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// leave ends the consumer but not the channel.
+func (l *lane) leave(ctx context.Context, conn *connection, ch *amqp.Channel, tag string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer cancel()
+	if tag != "" {
+		_ = conn.call(ctx, "end consumer", func() error { return ch.Cancel(tag, false) })
+	}
+}
+
+// work deals with one delivery after the other until ctx ends. Handlers run in the context work.
+func (l *lane) work(ctx, work context.Context) {
+	for {
+		select {
+		case it := <-l.feed:
+			if !it.source.over() && ctx.Err() == nil {
+				l.deal(ctx, work, it)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// deal brings one delivery to its end: acknowledged, or left to the broker.
+func (l *lane) deal(ctx, work context.Context, it item) {
+	pauses := newPauses()
+	for start := time.Now(); ; {
+		err := l.attempt(work, &it.delivery)
+		if err == nil {
+			// If we die here, the delivery comes again and the guard drops it. The same holds when the channel has ended:
+			// a delivery knows its channel, and a channel that was closed sends nothing.
+			_ = it.delivery.Ack(false)
+			return
+		}
+		l.logs.pass(l.consumer.broker.cfg.Logger).LogAttrs(work, slog.LevelWarn, "delivery is held", slog.String("queue", l.queue), slog.Any("error", err))
+		if time.Since(start) >= l.consumer.cfg.HoldTimeout {
+			it.source.giveUp()
+			return
+		}
+		if !pause(ctx, pauses.NextBackOff(), it.source.ended) || it.source.over() {
+			return
+		}
+	}
+}
+
+// attempt gives a delivery to its handler once.
+func (l *lane) attempt(work context.Context, d *amqp.Delivery) error {
+	ctx, cancel := context.WithTimeout(work, l.consumer.cfg.HandleTimeout)
+	defer cancel()
+	delivery, err := decode(d)
+	if err == nil && l.topic != "" && delivery.Topic != l.topic {
+		err = fmt.Errorf("routing key %q is not the topic of %s", delivery.Topic, l.queue)
+	}
+	if err == nil {
+		return l.handle(ctx, delivery)
+	}
+	l.malformed.pass(l.consumer.broker.cfg.Logger).LogAttrs(ctx, slog.LevelError, "delivery is malformed and is kept for an operator",
+		slog.String("queue", l.queue), slog.String("message_id", d.MessageId), slog.Any("error", err))
+	if err := l.keep(ctx, strayOf(d, err)); err != nil {
+		return err
+	}
+	l.consumer.broker.cfg.Observer.malformed(l.queue)
+	return nil
+}

@@ -1,0 +1,217 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/duebox/duebox/outbox"
+)
+
+// PublisherConfig tunes a Publisher. The zero value is usable.
+type PublisherConfig struct {
+	// Strategy is how messages come to fire. Default Auto.
+	Strategy Strategy
+	// Window is how many confirms one Publish call has outstanding. Default 1000.
+	Window int
+	// ConfirmTimeout is how long the broker may owe a confirm, unless it has said that it is blocked; then the connection
+	// is given up and the outcome is unknown. Default 30 s.
+	ConfirmTimeout time.Duration
+}
+
+// Publisher hands messages to the broker. It implements outbox.Publisher and is safe for concurrent use.
+type Publisher struct {
+	broker   *Broker
+	epochs   Epochs
+	cfg      PublisherConfig
+	strategy strategy
+	logs     throttle
+	alone    chan struct{} // capacity 1: held while suspects are tried
+
+	mu      sync.Mutex
+	running bool
+	session *session      // nil: not connected
+	changed chan struct{} // closed when session changes
+	state   PublisherState
+}
+
+// PublisherState is how a publisher is doing.
+type PublisherState struct {
+	Connected bool
+	Blocked   bool // the broker takes no messages for now
+	Strategy  Strategy
+	Epoch     int64  // of the connection, or of the last one; 0: there was none
+	Reason    string // why the publisher is not connected, or blocked
+}
+
+// NewPublisher returns a publisher for the broker, with the ledger's count of the broker's lives. It does no I/O.
+func NewPublisher(broker *Broker, epochs Epochs, cfg PublisherConfig) (*Publisher, error) {
+	setDefault(&cfg.Strategy, Auto)
+	setDefault(&cfg.Window, 1000)
+	setDefault(&cfg.ConfirmTimeout, 30*time.Second)
+	switch {
+	case broker == nil || epochs == nil:
+		return nil, errors.New("rabbitmq: a publisher needs a broker and the ledger's epochs")
+	case cfg.Strategy != Auto && cfg.Strategy != Plugin:
+		return nil, fmt.Errorf("rabbitmq: Strategy is %q, not %q or %q", cfg.Strategy, Auto, Plugin)
+	case cfg.Window < 0 || cfg.ConfirmTimeout < 0:
+		return nil, fmt.Errorf("rabbitmq: Window is %d and ConfirmTimeout %v, one is below zero", cfg.Window, cfg.ConfirmTimeout)
+	}
+	p := &Publisher{
+		broker: broker, epochs: epochs, cfg: cfg, strategy: plugin{broker},
+		logs:    throttle{period: 10 * time.Second},
+		alone:   make(chan struct{}, 1),
+		changed: make(chan struct{}),
+	}
+	p.state = PublisherState{Strategy: p.strategy.name(), Reason: "not started"}
+	return p, nil
+}
+
+// settledAfter is how long a connection must last for the next one to be tried without a long pause.
+const settledAfter = 10 * time.Second
+
+// Run keeps a connection to the broker until ctx ends, and then closes it: end the callers of Publish first. It makes lost
+// connections again for ever and returns nil, or an error if it is running already. It may be run again after it returned.
+func (p *Publisher) Run(ctx context.Context) error {
+	if !p.begin() {
+		return errors.New("rabbitmq: the publisher is running already")
+	}
+	defer p.finish()
+	pauses := newPauses()
+	for {
+		s, err := p.open(ctx)
+		if err == nil {
+			start := time.Now()
+			err = p.serve(ctx, s)
+			if s.guilt || time.Since(start) > settledAfter {
+				pauses.Reset()
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		p.note(err)
+		p.logs.pass(p.broker.cfg.Logger).LogAttrs(ctx, slog.LevelWarn, "no connection for publishing", slog.Any("error", err))
+		if !pause(ctx, pauses.NextBackOff(), nil) {
+			return nil
+		}
+	}
+}
+
+// serve offers s to the callers of Publish until it or ctx ends, and returns why it did.
+func (p *Publisher) serve(ctx context.Context, s *session) error {
+	p.set(s)
+	p.broker.cfg.Observer.connected(RolePublisher)
+	p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "connected for publishing",
+		slog.String("strategy", string(s.strategy.name())), slog.Int64("epoch", s.epoch))
+	select {
+	case <-s.ended:
+	case <-ctx.Done():
+	}
+	p.set(nil)
+	s.close(ctx)
+	p.broker.cfg.Observer.disconnected(RolePublisher, s.cause)
+	return s.cause
+}
+
+func (p *Publisher) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running {
+		return false
+	}
+	p.running = true
+	p.state.Reason = "connecting"
+	return true
+}
+
+func (p *Publisher) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = false
+	p.state.Reason = "stopped"
+}
+
+func (p *Publisher) note(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.Reason = err.Error()
+}
+
+func (p *Publisher) set(s *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.session = s
+	p.state.Connected, p.state.Blocked, p.state.Reason = s != nil, false, ""
+	if s != nil {
+		p.state.Epoch = s.epoch
+		p.state.Blocked = s.conn.isBlocked()
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *Publisher) onBlocked(ctx context.Context, blocked bool, reason string) {
+	p.mu.Lock()
+	p.state.Blocked, p.state.Reason = blocked, reason
+	p.mu.Unlock()
+	p.broker.cfg.Observer.blocked(RolePublisher, blocked, reason)
+	if blocked {
+		p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "broker takes no messages for now", slog.String("reason", reason))
+	} else {
+		p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "broker takes messages again")
+	}
+}
+
+// State returns how the publisher is doing.
+func (p *Publisher) State() PublisherState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state
+}
+
+// awaitSession returns the session that publications go to, or the error of ctx.
+func (p *Publisher) awaitSession(ctx context.Context) (*session, error) {
+	for {
+		p.mu.Lock()
+		s, changed := p.session, p.changed
+		p.mu.Unlock()
+		if s != nil && !s.over() {
+			return s, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Publish hands over the batch and returns a receipt for each publication, in order, when the broker has answered for all.
+// While there is no connection, or the broker is blocked, it waits until ctx ends; without a running Run it waits for ever.
+// Publications that were sent when ctx ended are outbox.ErrUnconfirmed; those that were not have the error of ctx.
+//
+// Calls from several goroutines share the connection; each keeps up to PublisherConfig.Window confirms outstanding.
+func (p *Publisher) Publish(ctx context.Context, batch []outbox.Publication) []outbox.Receipt {
+	var (
+		receipts = make([]outbox.Receipt, len(batch))
+		suspects []int
+	)
+	for next := 0; next < len(batch); {
+		s, err := p.awaitSession(ctx)
+		if err == nil {
+			next, suspects = s.publish(ctx, batch, next, p.cfg.Window, receipts, suspects)
+			err = ctx.Err()
+		}
+		if err != nil {
+			for ; next < len(batch); next++ {
+				receipts[next].Err = err
+			}
+		}
+	}
+	p.tryAlone(ctx, batch, suspects, receipts)
+	return receipts
+}

@@ -1,0 +1,69 @@
+package rabbitmq
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duebox/duebox/outbox"
+)
+
+// maxStrayPayload is how much of a malformed delivery's payload is kept. No message of an outbox is larger; what is cut
+// could exceed the largest statement that the database takes, and then nothing behind it would move.
+const maxStrayPayload = 8 << 20
+
+// strayOf is what an operator gets to see of a delivery that is malformed because of err.
+func strayOf(d *amqp.Delivery, err error) outbox.Stray {
+	stray := outbox.Stray{
+		Reason:     "malformed",
+		Detail:     err.Error(),
+		MessageID:  d.MessageId,
+		RoutingKey: d.RoutingKey,
+		Headers:    headersJSON(d.Headers),
+		Payload:    d.Body,
+	}
+	if len(d.Body) > maxStrayPayload {
+		stray.Payload = d.Body[:maxStrayPayload]
+		stray.Detail += fmt.Sprintf("; the payload had %d bytes and is cut", len(d.Body))
+	}
+	return stray
+}
+
+// headersJSON shows a header table, whatever is in it.
+func headersJSON(table amqp.Table) []byte {
+	text, err := json.Marshal(plain(table))
+	if err != nil { // plain leaves nothing that JSON cannot hold
+		return []byte("null")
+	}
+	return text
+}
+
+// plain replaces what JSON has no word for.
+func plain(value any) any {
+	switch v := value.(type) {
+	case nil, bool, string, []byte, int, int8, int16, int32, int64, uint8, uint16, uint32:
+		return v
+	case float32:
+		return plain(float64(v))
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Sprint(v)
+		}
+		return v
+	case amqp.Table:
+		out := make(map[string]any, len(v))
+		for name, element := range v {
+			out[name] = plain(element)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, element := range v {
+			out[i] = plain(element)
+		}
+		return out
+	}
+	return fmt.Sprint(value)
+}
