@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -23,6 +24,7 @@ var (
 	errMediaType    = errors.New("api: the body must be application/json in UTF-8, without a content encoding")
 	errSlowBody     = errors.New("api: the body did not arrive in time")
 	errPanic        = errors.New("api: panic")
+	errGone         = errors.New("api: the client has left")
 )
 
 // reply is a successful answer.
@@ -62,7 +64,9 @@ type fieldFault struct {
 const (
 	problemType = "urn:duebox:problem:"
 	maxFaults   = 20 // fields that one document names
-	retryAfter  = 2  // seconds
+	// What logs and metrics show of a request whose client did not wait; no client ever sees it.
+	statusGone = 499
+	retryAfter = 2 // seconds
 )
 
 // describe says what err means to the client. The detail of an error that the client did not cause is a fixed text.
@@ -74,6 +78,9 @@ func describe(err error) problem {
 		}
 		return p
 	}
+	if short, ok := errors.AsType[*model.OutOfStockError](err); ok {
+		return problem{"out-of-stock", "Out of stock", http.StatusConflict, short.Error(), nil}
+	}
 	for _, known := range []struct {
 		err   error
 		name  string
@@ -82,7 +89,6 @@ func describe(err error) problem {
 	}{
 		{model.ErrNoOrder, "no-such-order", "No such order", http.StatusNotFound},
 		{model.ErrNoProduct, "no-such-product", "No such product", http.StatusNotFound},
-		{model.ErrOutOfStock, "out-of-stock", "Out of stock", http.StatusConflict},
 		{model.ErrPaid, "order-paid", "The order is paid", http.StatusConflict},
 		{model.ErrPaymentTaken, "payment-id-taken", "The payment id is taken", http.StatusConflict},
 		{model.ErrKeyReused, "idempotency-key-reused", "The idempotency key was used before", http.StatusConflict},
@@ -93,6 +99,7 @@ func describe(err error) problem {
 		{errTooLarge, "body-too-large", "Body too large", http.StatusRequestEntityTooLarge},
 		{errMediaType, "unsupported-media-type", "Unsupported media type", http.StatusUnsupportedMediaType},
 		{errSlowBody, "body-timeout", "Body timeout", http.StatusRequestTimeout},
+		{errGone, "client-gone", "The client has left", statusGone},
 	} {
 		if errors.Is(err, known.err) {
 			return problem{known.name, known.title, known.code, strings.TrimPrefix(known.err.Error(), "api: "), nil}
@@ -112,6 +119,10 @@ func describe(err error) problem {
 
 // fail answers with the problem that err is, and logs what the client is not told.
 func (s *Server) fail(c *gin.Context, err error) {
+	ctx := c.Request.Context()
+	if errors.Is(ctx.Err(), context.Canceled) {
+		err = errGone
+	}
 	p := describe(err)
 	switch p.Status {
 	case http.StatusServiceUnavailable:
@@ -119,8 +130,7 @@ func (s *Server) fail(c *gin.Context, err error) {
 	case http.StatusUnauthorized:
 		c.Header("WWW-Authenticate", `Bearer realm="duebox"`)
 	}
-	ctx := c.Request.Context()
-	if p.Status >= http.StatusInternalServerError && ctx.Err() == nil { // else the client has left, or its time was up
+	if p.Status >= http.StatusInternalServerError {
 		level := slog.LevelError
 		if p.Status == http.StatusServiceUnavailable {
 			level = slog.LevelWarn

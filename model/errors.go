@@ -11,8 +11,6 @@ var (
 	ErrNoOrder = errors.New("there is no such order")
 	// ErrNoProduct says that no product has this SKU.
 	ErrNoProduct = errors.New("there is no such product")
-	// ErrOutOfStock says that a product has fewer available units than an order asks for.
-	ErrOutOfStock = errors.New("not enough units are available")
 	// ErrPaid says that a paid order cannot be canceled.
 	ErrPaid = errors.New("the order is paid and cannot be canceled")
 	// ErrWrongAmount says that a payment is not of the order's exact total.
@@ -25,6 +23,11 @@ var (
 	// says nothing about whether the change was made; an idempotency key or payment id makes asking again safe.
 	ErrUnavailable = errors.New("the store is not available")
 )
+
+// OutOfStockError says that a product has fewer available units than an order asks for.
+type OutOfStockError struct{ SKU string }
+
+func (e *OutOfStockError) Error() string { return "not enough units of " + e.SKU + " are available" }
 
 // FieldError is one field of an input and the rule that it breaks.
 type FieldError struct {

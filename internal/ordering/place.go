@@ -18,7 +18,7 @@ import (
 // A key that is not empty makes the call repeatable for KeyLife: the same user's same draft returns the order as it was
 // first returned, another draft model.ErrKeyReused. A call that returned an error used no key.
 //
-// It returns a *model.InvalidError for a draft that breaks a rule or names an unknown product, and model.ErrOutOfStock;
+// It returns a *model.InvalidError for a draft that breaks a rule or names an unknown product, and a *model.OutOfStockError;
 // nothing is written then.
 func (s *Service) Place(ctx context.Context, d model.Draft, key string) (model.Order, error) {
 	if err := d.Validate(); err != nil {
@@ -127,7 +127,7 @@ func look(tx *gorm.DB, items []model.Item) (now time.Time, err error) {
 	}
 	for _, it := range items {
 		if available[it.SKU] < it.Quantity {
-			return time.Time{}, outOfStock(it.SKU)
+			return time.Time{}, &model.OutOfStockError{SKU: it.SKU}
 		}
 	}
 	return now, nil

@@ -45,8 +45,9 @@ func TestPlace_RefusedWritesNothing(t *testing.T) {
 	item := func(sku string, quantity int64) model.Item { return model.Item{SKU: sku, Quantity: quantity, Price: 1} }
 
 	_, err := s.Place(t.Context(), model.Draft{Kind: model.Normal, User: "ann", Items: []model.Item{item("many", 5), item("few", 2)}}, "k1")
-	require.ErrorIs(t, err, model.ErrOutOfStock)
-	require.ErrorContains(t, err, "few")
+	var short *model.OutOfStockError
+	require.ErrorAs(t, err, &short)
+	require.Equal(t, "few", short.SKU)
 	_, err = s.Place(t.Context(), model.Draft{Kind: model.Normal, User: "ann", Items: []model.Item{item("many", 5), item("gone", 2)}}, "k2")
 	var invalid *model.InvalidError
 	require.ErrorAs(t, err, &invalid)
@@ -76,10 +77,11 @@ func TestPlace_NeverSellsMoreThanThereIs(t *testing.T) {
 		callers[i] = func() {
 			for range 4 {
 				_, err := s.Place(t.Context(), model.Draft{Kind: model.Normal, User: "ann", Items: items}, "")
+				var short *model.OutOfStockError
 				switch {
 				case err == nil:
 					placed.Add(1)
-				case errors.Is(err, model.ErrOutOfStock):
+				case errors.As(err, &short):
 					refused.Add(1)
 				default:
 					t.Error(err)
@@ -123,7 +125,8 @@ func TestPlace_AKeyIsUsedOnlyByAnAnswer(t *testing.T) {
 	s := newShop(t, ordering.Config{})
 	s.stock("a", 0)
 	_, err := s.Place(t.Context(), draft("a", 1), "once")
-	require.ErrorIs(t, err, model.ErrOutOfStock)
+	var short *model.OutOfStockError
+	require.ErrorAs(t, err, &short)
 	s.stock("a", 1)
 	_, err = s.Place(t.Context(), draft("a", 1), "once")
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// Each check of the property test is some hundred transactions; flags given by hand still win.
-	if err := flag.Set("rapid.checks", "40"); err != nil {
+	if err := flag.Set("rapid.checks", "30"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)

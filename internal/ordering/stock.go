@@ -31,8 +31,6 @@ func (d direction) delta(quantity int64) (available, reserved, sold int64) {
 	return 0, -quantity, quantity
 }
 
-func outOfStock(sku string) error { return fmt.Errorf("%w: product %s", model.ErrOutOfStock, sku) }
-
 // move moves the units of an order's items and writes why. It must be a transaction's last step: a product's row is locked
 // from here to the commit, and products are locked by SKU.
 func move(tx *gorm.DB, d direction, no string, items []model.Item) error {
@@ -51,7 +49,7 @@ func move(tx *gorm.DB, d direction, no string, items []model.Item) error {
 		case err != nil:
 			return err
 		case !moved && d == reserve:
-			return outOfStock(it.SKU)
+			return &model.OutOfStockError{SKU: it.SKU}
 		case !moved:
 			return fmt.Errorf("%s %d of product %s for order %s: fewer units are reserved", d, it.Quantity, it.SKU, no)
 		}

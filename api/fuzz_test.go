@@ -1,0 +1,62 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/duebox/duebox/api"
+)
+
+// Whatever is sent: no 5xx, a problem document for every 4xx, and then not one byte written.
+func FuzzBodies(f *testing.F) {
+	good := order("cup")
+	for route, bodies := range [][]string{
+		{
+			good, strings.ToUpper(good), good + " ", good + "x", good[1:], strings.Replace(good, "2", "-2", 1), strings.Replace(good, "2", "2e0", 1),
+			strings.Replace(good, "ann", `\ud800`, 1), strings.Replace(good, "ann", "\xff", 1), strings.Replace(good, `"ann"`, "1e400", 1),
+			strings.Replace(good, "ann", `a\u0000`, 1), strings.Replace(good, "{", `{"user":"x",`, 1), `{"items":[{},[],null,1]}`, "null", "[]", "",
+		},
+		{`{"payment_id":"p","amount":500}`, `{"payment_id":"p","amount":501}`, `{"payment_id":1,"amount":"500"}`, `{"amount":9223372036854775808}`},
+		{"", "{}", "null", `{"a":1}`, "[", "\x00"},
+		{`{"name":"Teapot 🫖","stock":5}`, `{"name":"\ud83e\uded6","stock":0}`, `{"name":"\ud83e","stock":-1}`, `{"name":"x","stock":1000000001}`},
+	} {
+		for _, body := range bodies {
+			f.Add(byte(route), "", []byte(body))
+		}
+	}
+	f.Add(byte(0), "key", []byte(good))
+	f.Add(byte(0), "\x80", []byte(good))
+
+	// One process runs its inputs one after the other, so one shop serves them all.
+	s := newShop(f, api.Config{})
+	s.stock("cup", "20")
+	no := s.place()
+	before := s.contents(f.Context())
+	f.Fuzz(func(t *testing.T, route byte, key string, body []byte) {
+		shop := *s
+		shop.t = t
+		header := []string{"Content-Type: application/json"}
+		if key != "" {
+			header = append(header, "Idempotency-Key: "+key)
+		}
+		method, path := "POST", "/v1/orders"
+		switch route % 4 {
+		case 1:
+			path = "/v1/orders/" + no + "/pay"
+		case 2:
+			path = "/v1/orders/" + no + "/cancel"
+		case 3:
+			method, path = "PUT", "/v1/products/cup"
+		}
+		a := shop.do(method, path, string(body), header...)
+		require.Less(t, a.status, 500, "%s", a.body)
+		after := shop.contents(t.Context())
+		if a.status >= 400 {
+			a.problem(t)
+			require.Equal(t, before, after)
+		}
+		before = after
+	})
+}
