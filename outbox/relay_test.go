@@ -294,7 +294,7 @@ func (l ledger) requireNoFilesort(t *testing.T) {
 	t.Helper()
 	query, args := outbox.TakeQuery()
 	var plan []map[string]any
-	require.NoError(t, l.db.Raw("EXPLAIN "+query, args...).Scan(&plan).Error)
+	require.NoError(t, l.db.Raw("EXPLAIN FORMAT=TRADITIONAL "+query, args...).Scan(&plan).Error)
 	branches := 0
 	for _, row := range plan {
 		require.NotContains(t, fmt.Sprint(row["Extra"]), "filesort", row)
