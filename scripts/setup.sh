@@ -32,13 +32,16 @@ there() {
 	[[ -e $path ]]
 }
 
-missing() {
+# look fills packages with what is missing.
+packages=()
+look() {
 	local need package programs program
+	packages=()
 	for need in "${needs[@]}"; do
 		read -r package programs <<<"$need"
 		for program in $programs; do
 			if ! there "$program"; then
-				echo "$package"
+				packages+=("$package")
 				break
 			fi
 		done
@@ -61,8 +64,7 @@ refuse_starts() {
 }
 
 main() {
-	local packages
-	mapfile -t packages < <(missing)
+	look
 	if ((${#packages[@]} == 0)); then
 		return
 	fi
@@ -75,7 +77,7 @@ main() {
 	apt-get update -qq </dev/null >&2
 	apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >&2
 
-	mapfile -t packages < <(missing)
+	look
 	((${#packages[@]} == 0)) || die "${packages[*]} still missing after the installation"
 }
 
