@@ -64,7 +64,7 @@ fuzz: setup .bin/with ## run every fuzz test for FUZZTIME (30s)
 fuzz-each:
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
 		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
-			(cd "$$(dirname "$$file")" && $(GO) test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) .); \
+			(cd "$$(dirname "$$file")" && $(GO) test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=10x .); \
 		done; \
 	done
 
