@@ -1,0 +1,100 @@
+package worker_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/duebox/duebox/outbox"
+	"github.com/duebox/duebox/worker"
+)
+
+func get(t *testing.T, h http.Handler, path, authorization string) *httptest.ResponseRecorder {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	if authorization != "" {
+		req.Header.Set("Authorization", authorization)
+	}
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, req)
+	return rec
+}
+
+func TestReadyz_SaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	p := newPlaceOn(t, "amqp://guest:guest@127.0.0.1:1/", "nobody")
+	w, _ := p.start(t, worker.Config{}, map[string]worker.Effect{topic: written})
+	require.Eventually(t, func() bool {
+		return w.Readiness(t.Context()).Publisher.Reason != "not started" && w.Readiness(t.Context()).Publisher.Reason != "connecting"
+	}, patience, tick)
+
+	rec := get(t, w.Routes(), "/readyz", "")
+	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+	require.Equal(t, "application/json", rec.Header().Get("Content-Type"))
+	var body map[string]any
+	require.NoError(t, json.Unmarshal(rec.Body.Bytes(), &body))
+	require.Equal(t, "waiting", body["status"])
+	require.Equal(t, "ok", body["database"])
+	require.Equal(t, map[string]any{"have": 0.0, "want": 2.0}, body["consumers"])
+	publisher, ok := body["publisher"].(map[string]any)
+	require.True(t, ok)
+	require.Equal(t, false, publisher["connected"])
+	require.Equal(t, "plugin", publisher["strategy"])
+	require.NotContains(t, publisher["reason"], "guest")
+	require.Equal(t, http.StatusOK, get(t, w.Routes(), "/healthz", "").Code, "it lives, and waits")
+}
+
+func TestReadyz_NeedsTheDatabase(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, topic)
+	w, stop := p.start(t, worker.Config{}, map[string]worker.Effect{topic: written})
+	require.Eventually(t, ready(t, w), patience, tick)
+	rec := get(t, w.Routes(), "/readyz", "")
+	require.Equal(t, http.StatusOK, rec.Code, rec.Body.String())
+
+	require.NoError(t, stop())
+	require.NoError(t, p.pool.Close())
+	r := w.Readiness(t.Context())
+	require.Equal(t, "away", r.Database)
+	require.Equal(t, "draining", r.Status)
+}
+
+func TestMetrics_TellWhatTheWorkerDid(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, topic)
+	w, _ := p.start(t, worker.Config{AdminToken: "secret"}, map[string]worker.Effect{topic: written})
+	p.enqueue(t, repeat(5)...)
+	require.Eventually(t, func() bool { return p.inState(t, outbox.Done) == 5 }, patience, tick)
+
+	for _, wrong := range []string{"", "Bearer", "Bearer wrong", "Basic secret"} {
+		require.Equal(t, http.StatusUnauthorized, get(t, w.Routes(), "/metrics", wrong).Code, wrong)
+	}
+	require.Eventually(t, func() bool {
+		rec := get(t, w.Routes(), "/metrics", "Bearer secret")
+		require.Equal(t, http.StatusOK, rec.Code)
+		for _, line := range []string{
+			`duebox_published_total{outcome="confirmed"} 5`,
+			`duebox_deliveries_total{outcome="done",topic="test"} 5`,
+			`duebox_lateness_seconds_count{topic="test"} 5`,
+			`duebox_confirm_seconds_count 5`,
+			`duebox_broker_connected{role="publisher"} 1`,
+			`duebox_broker_connected{role="consumer"} 1`,
+			`duebox_broker_disconnects_total{role="publisher"} 0`,
+			`duebox_broker_epoch 1`,
+			`duebox_consumers 2`,
+			`duebox_consumers_wanted 2`,
+			`duebox_lost_leases_total 0`,
+			`duebox_reconcile_passes_total{kind="rearm",outcome="completed"} 1`,
+			`go_sql_open_connections{db_name="duebox"}`,
+		} {
+			if !containsLine(rec.Body.String(), line) {
+				t.Logf("not there yet: %s", line)
+				return false
+			}
+		}
+		return true
+	}, patience, tick)
+}

@@ -1,0 +1,166 @@
+package worker
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/duebox/duebox/outbox"
+	"github.com/duebox/duebox/outbox/rabbitmq"
+)
+
+type metrics struct {
+	log         *slog.Logger
+	published   *prometheus.CounterVec
+	confirm     prometheus.Histogram
+	deliveries  *prometheus.CounterVec
+	lateness    *prometheus.HistogramVec
+	settled     prometheus.Counter
+	moved       prometheus.Counter
+	lostLeases  prometheus.Counter
+	repairs     *prometheus.CounterVec
+	passes      *prometheus.CounterVec
+	passSeconds *prometheus.HistogramVec
+	connected   *prometheus.GaugeVec
+	disconnects *prometheus.CounterVec
+	blocked     *prometheus.GaugeVec
+	malformed   *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer, log *slog.Logger) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		log:       log,
+		published: counter("duebox_published_total", "Messages handed to the broker, by what came of it.", "outcome"),
+		confirm: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "duebox_confirm_seconds", Help: "Time until the broker has confirmed a batch, once for each of its messages.",
+			Buckets: prometheus.ExponentialBuckets(.001, 2, 15),
+		}),
+		deliveries: counter("duebox_deliveries_total", "Deliveries that are dealt with, by topic and what came of them.", "topic", "outcome"),
+		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "duebox_lateness_seconds", Help: "Database time just after an effect's commit minus its due time.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
+		}, []string{"topic"}),
+		settled:    prometheus.NewCounter(prometheus.CounterOpts{Name: "duebox_settled_total", Help: "Messages marked published."}),
+		moved:      prometheus.NewCounter(prometheus.CounterOpts{Name: "duebox_settle_moved_total", Help: "Confirmed messages left alone because their row had moved on."}),
+		lostLeases: prometheus.NewCounter(prometheus.CounterOpts{Name: "duebox_lost_leases_total", Help: "Shards lost to another relay or to time."}),
+		repairs:    counter("duebox_repairs_total", "Messages that the reconciler has scheduled again, by reason.", "reason"),
+		passes:     counter("duebox_reconcile_passes_total", "Passes of the reconciler, by kind and how they ended.", "kind", "outcome"),
+		passSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "duebox_reconcile_seconds", Help: "How long a pass of the reconciler took.", Buckets: prometheus.ExponentialBuckets(.005, 4, 9),
+		}, []string{"kind"}),
+		connected:   gauge("duebox_broker_connected", "1 while there is a connection for this role and everything is declared.", "role"),
+		disconnects: counter("duebox_broker_disconnects_total", "Connections that have ended, by role.", "role"),
+		blocked:     gauge("duebox_broker_blocked", "1 while the broker takes no messages, for example because its memory is full.", "role"),
+		malformed:   counter("duebox_malformed_total", "Deliveries that could not be read and were kept for an operator.", "queue"),
+	}
+	for _, role := range []string{rabbitmq.RolePublisher, rabbitmq.RoleConsumer} {
+		m.connected.WithLabelValues(role).Set(0)
+		m.disconnects.WithLabelValues(role).Add(0)
+		m.blocked.WithLabelValues(role).Set(0)
+	}
+	return m, register(r, m.published, m.confirm, m.deliveries, m.lateness, m.settled, m.moved, m.lostLeases, m.repairs, m.passes,
+		m.passSeconds, m.connected, m.disconnects, m.blocked, m.malformed)
+}
+
+// watch adds what is read when it is asked for.
+func (m *metrics) watch(r prometheus.Registerer, w *Worker) error {
+	consumers := func(name, help string, pick func(have, want int) int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			return float64(pick(w.consumer.Consuming()))
+		})
+	}
+	return register(r,
+		consumers("duebox_consumers", "Queues that this worker consumes.", func(have, _ int) int { return have }),
+		consumers("duebox_consumers_wanted", "Queues that this worker should consume.", func(_, want int) int { return want }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "duebox_broker_epoch", Help: "The life of the broker that was last found."},
+			func() float64 { return float64(w.publisher.State().Epoch) }),
+		collectors.NewDBStatsCollector(w.pool, "duebox"),
+	)
+}
+
+func register(r prometheus.Registerer, all ...prometheus.Collector) error {
+	for _, c := range all {
+		if err := r.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ledger is what the store, the relay and the reconciler report to.
+func (m *metrics) ledger() outbox.Observer {
+	return outbox.Observer{
+		Published: func(_ string, confirm time.Duration, err error) {
+			m.published.WithLabelValues(publishOutcome(err)).Inc()
+			if err == nil {
+				m.confirm.Observe(confirm.Seconds())
+			}
+		},
+		Delivered: func(topic string, outcome outbox.Outcome, lateness time.Duration) {
+			m.deliveries.WithLabelValues(topic, string(outcome)).Inc()
+			if outcome == outbox.OutcomeDone {
+				m.lateness.WithLabelValues(topic).Observe(lateness.Seconds())
+			}
+			m.log.Debug("delivery handled", slog.String("topic", topic), slog.String("outcome", string(outcome)),
+				slog.Float64("lateness_seconds", lateness.Seconds()))
+		},
+		Settled: func(published, moved int) {
+			m.settled.Add(float64(published))
+			m.moved.Add(float64(moved))
+		},
+		LeaseLost: func(n int) { m.lostLeases.Add(float64(n)) },
+		Repaired:  func(reason string, n int) { m.repairs.WithLabelValues(reason).Add(float64(n)) },
+	}
+}
+
+func publishOutcome(err error) string {
+	switch {
+	case err == nil:
+		return "confirmed"
+	case errors.Is(err, outbox.ErrNacked):
+		return "nacked"
+	case errors.Is(err, outbox.ErrUnpublishable):
+		return "unpublishable"
+	case errors.Is(err, outbox.ErrUnconfirmed):
+		return "unconfirmed"
+	default:
+		return "not_sent"
+	}
+}
+
+// broker is what the connections report to.
+func (m *metrics) broker() rabbitmq.Observer {
+	return rabbitmq.Observer{
+		Connected: func(role string) { m.connected.WithLabelValues(role).Set(1) },
+		Disconnected: func(role string, _ error) {
+			m.connected.WithLabelValues(role).Set(0)
+			m.blocked.WithLabelValues(role).Set(0)
+			m.disconnects.WithLabelValues(role).Inc()
+		},
+		Blocked:   func(role, _ string) { m.blocked.WithLabelValues(role).Set(1) },
+		Unblocked: func(role string) { m.blocked.WithLabelValues(role).Set(0) },
+		Malformed: func(queue string) { m.malformed.WithLabelValues(queue).Inc() },
+	}
+}
+
+func (m *metrics) pass(kind string, report outbox.Report, err error) {
+	outcome := "completed"
+	switch {
+	case err != nil:
+		outcome = "error"
+	case report.Skipped:
+		outcome = "skipped"
+	default:
+		m.passSeconds.WithLabelValues(kind).Observe(report.Took.Seconds())
+	}
+	m.passes.WithLabelValues(kind, outcome).Inc()
+}

@@ -1,0 +1,115 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// Run works until ctx ends, and then drains within Config.DrainTimeout:
+//
+//  1. The relay takes no more work, gets the outcome of what is in flight, settles it and gives its shards back. Routines
+//     are told to end.
+//  2. The consumers take no more deliveries, finish and acknowledge those that are being handled, and close.
+//  3. The publisher closes, and last the HTTP listener, so that probes are answered until then; /readyz says 503.
+//
+// It returns nil after a complete drain. An error at the beginning says that the address cannot be listened on; everything
+// else that goes wrong is logged and tried again.
+func (w *Worker) Run(ctx context.Context) error {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", w.cfg.HTTPAddr)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// Each of these ends when the one before it has been drained.
+	relaying, stopRelay := context.WithCancel(context.WithoutCancel(ctx))
+	consuming, stopConsumer := context.WithCancel(context.WithoutCancel(ctx))
+	publishing, stopPublisher := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRelay()
+	defer stopConsumer()
+	defer stopPublisher()
+
+	// What ends before it is told to ends the worker.
+	run := func(what string, part func(context.Context) error, partCtx context.Context) *outcome {
+		o := &outcome{done: make(chan struct{})}
+		go func() {
+			defer close(o.done)
+			if o.err = part(partCtx); o.err != nil {
+				o.err = fmt.Errorf("%s: %w", what, o.err)
+			}
+			cancel(o.err)
+		}()
+		return o
+	}
+	http := w.serve(ctx, ln, cancel)
+	publisher := run("publisher", w.publisher.Run, publishing)
+	consumer := run("consumer", w.consumer.Run, consuming)
+	relay := run("relay", w.relay.Run, relaying)
+	var rearming sync.WaitGroup
+	rearming.Go(func() { w.rearm(ctx) })
+	clock := w.startClock(ctx)
+	w.log.InfoContext(ctx, "worker runs", "addr", ln.Addr().String())
+
+	<-ctx.Done()
+	w.draining.Store(true)
+	w.log.InfoContext(ctx, "draining", "limit", w.cfg.DrainTimeout)
+	routines := clock.Stop()
+	stopRelay()
+	<-relay.done
+	stopConsumer()
+	<-consumer.done
+	stopPublisher()
+	<-publisher.done
+	rearming.Wait()
+	<-routines.Done()
+	err = errors.Join(relay.err, consumer.err, publisher.err, http())
+	w.log.InfoContext(ctx, "worker has ended")
+	return err
+}
+
+// outcome is how a part of the worker has ended; err is valid after done.
+type outcome struct {
+	done chan struct{}
+	err  error
+}
+
+// rearm has what an earlier life of the broker held scheduled again, as soon as a new life was found. If we die here, the
+// next pass of any reconciler does it.
+func (w *Worker) rearm(ctx context.Context) {
+	for {
+		select {
+		case <-w.raised:
+		case <-ctx.Done():
+			return
+		}
+		for {
+			report, err := w.reconciler.Rearm(ctx)
+			w.metrics.pass("rearm", report, err)
+			if err == nil && !report.Skipped {
+				break
+			}
+			if err != nil && ctx.Err() == nil {
+				w.log.WarnContext(ctx, "messages of an earlier broker epoch not scheduled again", slog.Any("error", err))
+			}
+			if !pause(ctx, time.Second) {
+				return
+			}
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

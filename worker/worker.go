@@ -1,0 +1,208 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"gorm.io/gorm"
+
+	"github.com/duebox/duebox/outbox"
+	"github.com/duebox/duebox/outbox/rabbitmq"
+)
+
+// Effect is what messages of a topic do, in the guard's transaction tx. It must do its database work through tx and may be
+// run again when the transaction loses a deadlock. An error rolls back, and the message is tried again after a pause.
+type Effect func(ctx context.Context, tx *gorm.DB, d outbox.Delivery) error
+
+// Routine is something to be done by the clock. At most one run of it is under way in a worker; a tick that finds one is
+// skipped. A run that panics or returns an error is logged, and the next tick runs it again.
+type Routine struct {
+	Name string
+	// Schedule is five cron fields in UTC, or a descriptor such as "@every 30s".
+	Schedule string
+	// Run must return soon after ctx ends.
+	Run func(ctx context.Context) error
+}
+
+// Config tunes a Worker. The zero value is usable.
+type Config struct {
+	// HTTPAddr is where /healthz, /readyz and /metrics are answered. Default 127.0.0.1:9090.
+	HTTPAddr string
+	// AdminToken is the bearer token that /metrics asks for. Empty: none.
+	AdminToken string
+	// Namespace begins the name of everything on the broker. Default "duebox".
+	Namespace string
+	// QueueType is the kind of the work queues. Default rabbitmq.Quorum.
+	QueueType rabbitmq.QueueType
+	// Strategy is how messages come to fire. Default rabbitmq.Auto.
+	Strategy rabbitmq.Strategy
+	// Horizon and Grace are those of outbox.RelayConfig.
+	Horizon, Grace time.Duration
+	// MaxAttempts, Backoff and Retention are those of outbox.StoreConfig.
+	MaxAttempts int
+	Backoff     func(attempts int) time.Duration
+	Retention   time.Duration
+	// Workers is how many effects run at a time, for each topic, and Prefetch how many deliveries of it the broker gives out
+	// ahead of their acknowledgement. Defaults: those of rabbitmq.ConsumerConfig.
+	Workers, Prefetch int
+	// DrainTimeout is how long Run may take to finish what is in flight when its context has ended. Default 20 s.
+	DrainTimeout time.Duration
+	// ReconcileSchedule is when the reconciler makes a pass, see Routine. Default: each minute.
+	ReconcileSchedule string
+	// Routines are done besides.
+	Routines []Routine
+	// Registry gets the metrics, and is what /metrics shows. Default: a new one.
+	Registry *prometheus.Registry
+	// Log receives what an operator should know, and at level debug each delivery. Default: discarded.
+	Log *slog.Logger
+}
+
+// Worker runs once.
+type Worker struct {
+	cfg        Config
+	log        *slog.Logger
+	pool       *sql.DB
+	store      *outbox.Store
+	publisher  *rabbitmq.Publisher
+	relay      *outbox.Relay
+	consumer   *rabbitmq.Consumer
+	reconciler *outbox.Reconciler
+	routines   []timed
+	metrics    *metrics
+	raised     chan struct{} // the broker's epoch has been raised here; capacity 1
+	draining   atomic.Bool
+}
+
+// New returns a worker on db, which must hold the tables of outbox.Migrations and whose sessions must run READ COMMITTED,
+// and on the broker at amqpURL. effects names for each topic what its messages do. It does no I/O.
+func New(db *gorm.DB, amqpURL string, effects map[string]Effect, cfg Config) (*Worker, error) {
+	if db == nil || len(effects) == 0 {
+		return nil, errors.New("worker: a database handle and at least one effect are required")
+	}
+	setDefaults(&cfg)
+	if cfg.DrainTimeout < 0 {
+		return nil, fmt.Errorf("worker: DrainTimeout is %v, below zero", cfg.DrainTimeout)
+	}
+	w := &Worker{cfg: cfg, log: cfg.Log, raised: make(chan struct{}, 1)}
+	var err error
+	if w.pool, err = db.DB(); err != nil {
+		return nil, fmt.Errorf("worker: take the connection pool: %w", err)
+	}
+	if w.metrics, err = newMetrics(cfg.Registry, cfg.Log); err != nil {
+		return nil, fmt.Errorf("worker: register metrics: %w", err)
+	}
+	w.store, err = outbox.NewStore(db, outbox.StoreConfig{
+		MaxAttempts: cfg.MaxAttempts, Backoff: cfg.Backoff, Retention: cfg.Retention, Observer: w.metrics.ledger(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.connectors(amqpURL, effects); err != nil {
+		return nil, err
+	}
+	reconcile := Routine{Name: "reconcile", Schedule: cfg.ReconcileSchedule, Run: w.reconcile}
+	if w.routines, err = parseRoutines(append([]Routine{reconcile}, cfg.Routines...)); err != nil {
+		return nil, err
+	}
+	return w, w.metrics.watch(cfg.Registry, w)
+}
+
+func setDefaults(cfg *Config) {
+	for field, fallback := range map[*string]string{
+		&cfg.HTTPAddr: "127.0.0.1:9090", &cfg.ReconcileSchedule: "* * * * *",
+	} {
+		if *field == "" {
+			*field = fallback
+		}
+	}
+	if cfg.DrainTimeout == 0 {
+		cfg.DrainTimeout = 20 * time.Second
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = prometheus.NewRegistry()
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// connectors makes what speaks to the broker, and the reconciler, which asks it about queues.
+func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
+	cfg := w.cfg
+	broker, err := rabbitmq.NewBroker(amqpURL, rabbitmq.Config{
+		Namespace: cfg.Namespace, QueueType: cfg.QueueType, Logger: cfg.Log, Observer: w.metrics.broker(),
+	})
+	if err != nil {
+		return err
+	}
+	w.publisher, err = rabbitmq.NewPublisher(broker, epochs{w.store, w.raised}, rabbitmq.PublisherConfig{Strategy: cfg.Strategy})
+	if err != nil {
+		return err
+	}
+	w.relay, err = outbox.NewRelay(w.store, w.publisher, outbox.RelayConfig{
+		Owner: newOwner(), Horizon: cfg.Horizon, Grace: cfg.Grace, DrainTimeout: cfg.DrainTimeout / 2, Log: cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	w.reconciler, err = outbox.NewReconciler(w.store, outbox.ReconcileConfig{Grace: cfg.Grace, Depth: broker.Depth, Log: cfg.Log})
+	if err != nil {
+		return err
+	}
+	topics := slices.Sorted(maps.Keys(effects))
+	effects = maps.Clone(effects)
+	w.consumer, err = rabbitmq.NewConsumer(broker, topics, rabbitmq.Handlers{
+		Handle: func(ctx context.Context, d outbox.Delivery) error {
+			_, err := w.store.Handle(ctx, d, func(tx *gorm.DB) error { return effects[d.Topic](ctx, tx, d) })
+			return err
+		},
+		Unrouted: w.store.Unrouted,
+		Keep:     w.store.Keep,
+		Ready:    w.pool.PingContext,
+	}, rabbitmq.ConsumerConfig{Workers: cfg.Workers, Prefetch: cfg.Prefetch, DrainTimeout: cfg.DrainTimeout * 3 / 8})
+	return err
+}
+
+// newOwner is a name that no other living relay has: the host's, the process's number and something random.
+func newOwner() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	host = strings.Map(func(r rune) rune {
+		if r < 0x80 && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)) {
+			return r
+		}
+		return '_'
+	}, host)
+	return fmt.Sprintf("%.40s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
+}
+
+// epochs is the ledger's count of the broker's lives; raised hears of each raise made here.
+type epochs struct {
+	*outbox.Store
+
+	raised chan<- struct{}
+}
+
+func (e epochs) Raise(ctx context.Context, from int64, empty bool) (int64, error) {
+	epoch, err := e.Store.Raise(ctx, from, empty)
+	if err == nil {
+		select {
+		case e.raised <- struct{}{}:
+		default: // one is waiting to be heard
+		}
+	}
+	return epoch, err
+}
