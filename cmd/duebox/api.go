@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+
+	"github.com/duebox/duebox/api"
+	"github.com/duebox/duebox/outbox"
+)
+
+func newAPI() *cobra.Command {
+	var level string
+	c := &cobra.Command{
+		Use:   "api",
+		Short: "Serve the HTTP API",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runAPI(c, level)
+		},
+	}
+	c.Flags().StringVar(&level, "log-level", "info", "what is logged: debug, info, warn or error")
+	return c
+}
+
+func runAPI(c *cobra.Command, level string) error {
+	cfg, err := load("MYSQL_DSN")
+	if err != nil {
+		return err
+	}
+	log, err := newLog(c.ErrOrStderr(), level)
+	if err != nil {
+		return fail(cannotBegin, err)
+	}
+	db, closeDB, err := openDatabase(c.Context(), cfg, cfg.MigrateOnStart)
+	if err != nil {
+		return fail(wentWrong, err)
+	}
+	defer closeDB()
+	pool, err := db.DB()
+	if err != nil {
+		return fail(wentWrong, err)
+	}
+	registry := newRegistry()
+	registry.MustRegister(collectors.NewDBStatsCollector(pool, "duebox"))
+	store, err := outbox.NewStore(db, outbox.StoreConfig{Retention: cfg.Retention, MaxAttempts: cfg.MaxAttempts})
+	if err != nil {
+		return fail(wentWrong, err)
+	}
+	shop, err := newShop(db, store, cfg)
+	if err != nil {
+		return fail(wentWrong, err)
+	}
+	server, err := api.New(api.Config{
+		Addr: cfg.HTTPAddr, APIToken: cfg.APIToken.Reveal(), AdminToken: cfg.AdminToken.Reveal(),
+		Registry: registry, Log: log, DrainTimeout: cfg.DrainTimeout,
+	}, shop, func(ctx context.Context) error { return pool.PingContext(ctx) })
+	if err != nil {
+		return fail(wentWrong, err)
+	}
+	return fail(wentWrong, drained(c.Context(), cfg.DrainTimeout, server.Run))
+}

@@ -1,0 +1,77 @@
+// Command duebox is the one program of duebox: the API, the worker, and what an operator needs besides.
+//
+// Exit codes: 0 done; 1 it went wrong, or a check has found something; 2 it could not begin: wrong arguments or settings, or
+// for demo and reconcile, no run to its end.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run runs the command that args name and returns the exit code. The first SIGTERM or SIGINT ends its context, a second
+// one the process.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	_, _ = fmt.Fprintf(stderr, "duebox: %v\n", err)
+	var failure *failure
+	if errors.As(err, &failure) {
+		return failure.code
+	}
+	return cannotBegin // everything that a command returns is a failure; this is cobra's own: unknown flags and commands
+}
+
+const (
+	wentWrong   = 1
+	cannotBegin = 2
+)
+
+// failure is an error and the exit code that it means.
+type failure struct {
+	code int
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// fail gives err the exit code; nil stays nil.
+func fail(code int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &failure{code, err}
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "duebox",
+		Short:         "Delayed messages for RabbitMQ that cannot get lost, and orders that close themselves",
+		Long:          "Delayed messages for RabbitMQ that cannot get lost, and orders that close themselves.\nThe settings of api, worker, migrate and reconcile are environment variables; see the README.",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(newAPI(), newWorker(), newMigrate(), newReconcile(), newDemo(), newHealth(), newVersion())
+	return root
+}

@@ -1,0 +1,23 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func newMigrate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring the database's schema up to date",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := load("MYSQL_DSN")
+			if err != nil {
+				return err
+			}
+			_, closeDB, err := openDatabase(c.Context(), cfg, true)
+			if err != nil {
+				return fail(wentWrong, err)
+			}
+			closeDB()
+			return nil
+		},
+	}
+}

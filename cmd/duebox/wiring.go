@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"gorm.io/gorm"
+
+	"github.com/duebox/duebox/config"
+	"github.com/duebox/duebox/internal/database"
+	"github.com/duebox/duebox/internal/ordering"
+	"github.com/duebox/duebox/outbox"
+)
+
+// migrateLimit bounds bringing the schema up to date, the wait for others who do it included.
+const migrateLimit = 10 * time.Minute
+
+// openLimit bounds the first answer of the database.
+const openLimit = 30 * time.Second
+
+// openDatabase opens the database and, if wanted, brings its schema up to date. The caller closes it.
+func openDatabase(ctx context.Context, cfg config.Config, migrate bool) (db *gorm.DB, closeDB func(), err error) {
+	opening, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	if db, err = database.Open(opening, cfg.MySQLDSN.Reveal()); err != nil {
+		return nil, nil, err
+	}
+	closeDB = func() {
+		if pool, err := db.DB(); err == nil {
+			_ = pool.Close()
+		}
+	}
+	if migrate {
+		migrating, cancel := context.WithTimeout(ctx, migrateLimit)
+		defer cancel()
+		if err := database.Migrate(migrating, db, sets()...); err != nil {
+			closeDB()
+			return nil, nil, err
+		}
+	}
+	return db, closeDB, nil
+}
+
+func sets() []database.Set {
+	return []database.Set{
+		{Table: "goose_outbox", Files: outbox.Migrations},
+		{Table: "goose_orders", Files: ordering.Migrations},
+	}
+}
+
+func newShop(db *gorm.DB, store *outbox.Store, cfg config.Config) (*ordering.Service, error) {
+	return ordering.New(db, store, ordering.Config{
+		Normal: cfg.OrderTimeoutNormal, Flash: cfg.OrderTimeoutFlash, Presale: cfg.OrderTimeoutPresale,
+	})
+}
+
+// newRegistry holds what every process shows of itself.
+func newRegistry() *prometheus.Registry {
+	version, revision := build()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "duebox_build_info", Help: "1, with what was built.",
+		ConstLabels: prometheus.Labels{"version": version, "revision": revision, "go_version": runtime.Version()},
+	})
+	info.Set(1)
+	r := prometheus.NewRegistry()
+	r.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// build is the version of this program and the commit that it was built from; "unknown" where the build did not say.
+func build() (version, revision string) {
+	version, revision = "unknown", "unknown"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return version, revision
+	}
+	if info.Main.Version != "" {
+		version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			revision = s.Value
+		}
+	}
+	return version, revision
+}
+
+// newLog writes JSON lines from the given level on.
+func newLog(w io.Writer, level string) (*slog.Logger, error) {
+	var from slog.Level
+	if err := from.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level: is %.40q, want debug, info, warn or error", level)
+	}
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: from})), nil
+}
+
+// drained runs part until ctx ends and then gives it limit to return, and some seconds more: what hangs then is left to die
+// with the process.
+func drained(ctx context.Context, limit time.Duration, part func(context.Context) error) error {
+	const grace = 5 * time.Second
+	ended := make(chan error, 1)
+	go func() { ended <- part(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(limit + grace)
+	defer late.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-late.C:
+		return errors.New("not everything in flight was finished within DRAIN_TIMEOUT")
+	}
+}
+
+// load reads the settings from the environment.
+func load(required ...string) (config.Config, error) {
+	cfg, err := config.Load(os.Environ(), required...)
+	return cfg, fail(cannotBegin, err)
+}

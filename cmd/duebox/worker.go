@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duebox/duebox/model"
+	"github.com/duebox/duebox/outbox"
+	"github.com/duebox/duebox/outbox/rabbitmq"
+	"github.com/duebox/duebox/worker"
+)
+
+func newWorker() *cobra.Command {
+	var level string
+	c := &cobra.Command{
+		Use:   "worker",
+		Short: "Hand messages to the broker, commit their effects, reconcile",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runWorker(c, level)
+		},
+	}
+	c.Flags().StringVar(&level, "log-level", "info", "what is logged: debug (each delivery), info, warn or error")
+	return c
+}
+
+func runWorker(c *cobra.Command, level string) error {
+	cfg, err := load("MYSQL_DSN", "AMQP_URL")
+	if err != nil {
+		return err
+	}
+	log, err := newLog(c.ErrOrStderr(), level)
+	if err != nil {
+		return fail(cannotBegin, err)
+	}
+	db, closeDB, err := openDatabase(c.Context(), cfg, cfg.MigrateOnStart)
+	if err != nil {
+		return fail(wentWrong, err)
+	}
+	defer closeDB()
+	store, err := outbox.NewStore(db, outbox.StoreConfig{Retention: cfg.Retention, MaxAttempts: cfg.MaxAttempts})
+	if err != nil {
+		return fail(wentWrong, err)
+	}
+	shop, err := newShop(db, store, cfg)
+	if err != nil {
+		return fail(wentWrong, err)
+	}
+	w, err := worker.New(db, cfg.AMQPURL.Reveal(), map[string]worker.Effect{model.TopicExpire: shop.Expire}, worker.Config{
+		HTTPAddr: cfg.WorkerHTTPAddr, AdminToken: cfg.AdminToken.Reveal(),
+		Namespace: cfg.Namespace, Strategy: rabbitmq.Strategy(cfg.DelayStrategy),
+		Horizon: cfg.Horizon, Grace: cfg.Grace, MaxAttempts: cfg.MaxAttempts, Retention: cfg.Retention,
+		Workers: cfg.Workers, Prefetch: cfg.Prefetch, DrainTimeout: cfg.DrainTimeout,
+		ReconcileSchedule: cfg.ReconcileSchedule,
+		Routines: []worker.Routine{{Name: "forget idempotency keys", Schedule: "@hourly", Run: func(ctx context.Context) error {
+			_, err := shop.ForgetKeys(ctx)
+			return err
+		}}},
+		Registry: newRegistry(), Log: log,
+	})
+	if err != nil {
+		return fail(cannotBegin, err)
+	}
+	return fail(wentWrong, drained(c.Context(), cfg.DrainTimeout, w.Run))
+}
