@@ -60,7 +60,9 @@ func TestOutage_IsA503ThatSaysNothingOfTheInside(t *testing.T) {
 
 func TestDeadline_EndsARequestThatTheDatabaseHolds(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, api.Config{Deadline: 300 * time.Millisecond})
+	s := newShop(t, api.Config{})
+	impatient, err := api.New(api.Config{Deadline: 300 * time.Millisecond}, s.orders, always)
+	require.NoError(t, err)
 	s.stock("cup", "10")
 	before := s.contents(t.Context())
 	tx, err := s.db.BeginTx(t.Context(), nil)
@@ -69,7 +71,7 @@ func TestDeadline_EndsARequestThatTheDatabaseHolds(t *testing.T) {
 	require.NoError(t, err)
 
 	began := time.Now()
-	a := s.do("POST", "/v1/orders", order("cup"))
+	a := do(t, impatient.Handler(), "POST", "/v1/orders", order("cup"))
 	require.Equal(t, http.StatusServiceUnavailable, a.status, "%s", a.body)
 	require.Less(t, time.Since(began), 5*time.Second)
 	require.NoError(t, tx.Rollback())
