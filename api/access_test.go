@@ -141,7 +141,7 @@ func TestScenario30_NamesTravelByteIdentical(t *testing.T) {
 	no := s.place()
 	_, err := s.db.ExecContext(t.Context(), "UPDATE outbox_messages SET due_at = UTC_TIMESTAMP(6)")
 	require.NoError(t, err)
-	store, err := s.store.StoreID()
+	store, err := s.store.StoreID(t.Context())
 	require.NoError(t, err)
 	d := outbox.Delivery{Store: store, Topic: model.TopicExpire, Key: no, Generation: 1, Payload: model.OrderPayload{No: no}.Encode()}
 	m, err := s.store.Lookup(t.Context(), d.Topic, d.Key)

@@ -160,11 +160,3 @@ func (s *Store) writeLive(ctx context.Context, tx conn, topic, key, update strin
 	}
 	return err
 }
-
-func execCount(ctx context.Context, tx conn, query string, args ...any) (int64, error) {
-	res, err := tx.ExecContext(ctx, query, args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
-}

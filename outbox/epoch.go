@@ -16,8 +16,8 @@ func (s *Store) Epoch(ctx context.Context) (int64, error) {
 	return epoch, nil
 }
 
-// Raise notes that the broker has begun a new life since the epoch from, and returns the epoch that is in force then. empty
-// says that its disk is new as well. When another process has raised it already, that epoch is returned.
+// Raise notes that the broker has begun a new life since the epoch from, and returns the epoch that is in force then. With
+// empty its disk is new as well. When another process has raised it already, that epoch is returned.
 //
 // Messages published in an earlier epoch are scheduled again by Reconciler.Rearm.
 func (s *Store) Raise(ctx context.Context, from int64, empty bool) (int64, error) {

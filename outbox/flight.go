@@ -99,12 +99,6 @@ func (f *flight) ofShard(shard int) int {
 	return f.byShard[shard]
 }
 
-func (f *flight) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.total()
-}
-
 func (f *flight) total() int {
 	n := 0
 	for _, c := range f.byShard {

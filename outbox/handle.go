@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// earlySlack is how far ahead of its due time a delivery may be and is still waited for.
+	// How far ahead of its due time a delivery may be and still be waited for.
 	earlySlack = time.Second
-	// maxRedeliveries is how often a delivery may come back unfinished before it counts as an attempt.
+	// How often a delivery may come back unfinished before it counts as an attempt.
 	maxRedeliveries = 3
-	// maxReruns bounds how often a transaction that lost a deadlock is run again in one Handle.
+	// How often a transaction that lost a deadlock is run again in one Handle, at most.
 	maxReruns = 20
 )
 
@@ -56,7 +56,7 @@ func (s *Store) handle(ctx context.Context, d Delivery, effect func(tx *sql.Tx) 
 }
 
 func (s *Store) decide(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (Outcome, error) {
-	ledger, err := s.StoreID()
+	ledger, err := s.StoreID(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -91,8 +91,8 @@ func (s *Store) decide(ctx context.Context, d Delivery, effect func(tx *sql.Tx) 
 	}
 }
 
-// tryEffect runs guard and effect. ran says whether the guard let the effect run; an error with ran comes from the effect or the
-// commit, an error without it from the guard.
+// tryEffect runs guard and effect, and says whether the guard let the effect run: an error with ran comes from the effect or
+// the commit, an error without it from the guard.
 func (s *Store) tryEffect(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (ran bool, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		n, err := execCount(ctx, tx, `UPDATE outbox_messages SET

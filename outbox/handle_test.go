@@ -237,7 +237,7 @@ func TestScenario23_EachMessageDeliveredTwiceTakesEffectOnce(t *testing.T) {
 		}
 		return nil
 	})
-	store, err := l.StoreID()
+	store, err := l.StoreID(t.Context())
 	require.NoError(t, err)
 	type row struct {
 		ID  int64

@@ -40,7 +40,7 @@ func (s *Store) keepDelivery(ctx context.Context, d Delivery, reason Outcome, de
 // scheduled again after a pause that doubles with each repair, or dead after ten. With a nil error the delivery can be
 // acknowledged.
 func (s *Store) Unrouted(ctx context.Context, d Delivery) error {
-	ledger, err := s.StoreID()
+	ledger, err := s.StoreID(ctx)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,7 +42,7 @@ func (l *leases) takeable(now time.Time) []int {
 }
 
 // tick says that the relay lives, renews what it holds, gives back what exceeds its fair share and takes free shards up to
-// it. inFlight tells how many rows of a shard are on their way; it returns how many leases were lost since the last tick.
+// it. The function inFlight tells how many rows of a shard are on their way; it returns how many leases were lost since the last tick.
 //
 // It is not cut short by the end of ctx: a statement that was canceled on this side could still take a shard on the other,
 // after this relay has signed off.
@@ -143,7 +144,7 @@ func (l *leases) giveBack(ctx context.Context, give []int) error {
 		return nil
 	}
 	slices.Sort(give)
-	if _, err := l.store.sql.ExecContext(ctx, `UPDATE outbox_shards SET owner = NULL, token = token + 1, expires_at = UTC_TIMESTAMP(6)
+	if _, err := execCount(ctx, l.store.sql, `UPDATE outbox_shards SET owner = NULL, token = token + 1, expires_at = UTC_TIMESTAMP(6)
 		WHERE owner = ? AND shard IN (`+marks(len(give))+`)`, append([]any{[]byte(l.owner)}, anys(give)...)...); err != nil {
 		return fmt.Errorf("give back shards: %w", err)
 	}
@@ -169,7 +170,7 @@ func (l *leases) acquire(ctx context.Context, fair int) error {
 	}
 	slices.Sort(free)
 	asked := time.Now()
-	if _, err := l.store.sql.ExecContext(ctx, `UPDATE outbox_shards SET owner = ?, token = token + 1,
+	if _, err := execCount(ctx, l.store.sql, `UPDATE outbox_shards SET owner = ?, token = token + 1,
 			expires_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
 		WHERE shard IN (`+marks(len(free))+`) AND expires_at <= UTC_TIMESTAMP(6)`,
 		append([]any{[]byte(l.owner), l.life.Microseconds()}, anys(free)...)...); err != nil {
@@ -209,20 +210,7 @@ func (l *leases) leave(ctx context.Context) error {
 }
 
 func (l *leases) shards(ctx context.Context, query string, args ...any) ([]int, error) {
-	rows, err := l.store.sql.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var out []int
-	for rows.Next() {
-		var shard int
-		if err := rows.Scan(&shard); err != nil {
-			return nil, err
-		}
-		out = append(out, shard)
-	}
-	return out, rows.Err()
+	return queryAll(ctx, l.store.sql, func(rows *sql.Rows, shard *int) error { return rows.Scan(shard) }, query, args...)
 }
 
 // wrap says what was being done when err happened; nil stays nil.

@@ -88,7 +88,7 @@ func (l ledger) record(t *testing.T, id int64) outbox.Record {
 func (l ledger) delivery(t *testing.T, id int64) outbox.Delivery {
 	t.Helper()
 	r := l.record(t, id)
-	store, err := l.StoreID()
+	store, err := l.StoreID(t.Context())
 	require.NoError(t, err)
 	return outbox.Delivery{
 		Store: store, ID: id, Topic: r.Topic, Key: r.Key, Generation: r.Generation, Attempt: r.Attempts, DueAt: r.DueAt,
@@ -105,10 +105,10 @@ func (l ledger) effects(t *testing.T) func(tx *sql.Tx, id int64) error {
 	}
 }
 
-func (l ledger) scalar(t *testing.T, query string, args ...any) int {
+func (l ledger) scalar(t *testing.T, query string) int {
 	t.Helper()
 	var n int
-	require.NoError(t, l.db.Raw(query, args...).Scan(&n).Error)
+	require.NoError(t, l.db.Raw(query).Scan(&n).Error)
 	return n
 }
 

@@ -16,9 +16,9 @@ func TestClock_IsNeverAheadOfTheDatabase(t *testing.T) {
 	start := time.Now()
 	const offset = -3 * time.Hour // the database's clock, by this process's
 	database := func(local time.Time) time.Time { return local.Add(offset) }
-	for i, trip := range []time.Duration{40, 5, 90, 7} {
+	for i, trip := range []int{40, 5, 90, 7} {
 		read := start.Add(time.Duration(i) * time.Second)
-		c.observe(read.Add(trip*time.Millisecond), database(read))
+		c.observe(read.Add(time.Duration(trip)*time.Millisecond), database(read))
 	}
 	at := start.Add(5 * time.Second)
 	now, ok := c.now(at)
@@ -63,8 +63,8 @@ func TestDueText_RoundsUpAndForgetsTheZone(t *testing.T) {
 
 func TestDoubling_StopsAtItsLimit(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int]time.Duration{1: 1, 2: 2, 3: 4, 4: 8, 5: 10, 6: 10, 1000: 10} {
-		require.Equal(t, want*time.Second, doubling(time.Second, 10*time.Second, n), n)
+	for n, want := range map[int]int{1: 1, 2: 2, 3: 4, 4: 8, 5: 10, 6: 10, 1000: 10} {
+		require.Equal(t, time.Duration(want)*time.Second, doubling(time.Second, 10*time.Second, n), n)
 	}
 }
 

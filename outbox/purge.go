@@ -8,7 +8,7 @@ import (
 
 const (
 	purgeRows = 500
-	// relayForgotten is how long a relay that said nothing stays on the list.
+	// How long a relay that said nothing stays on the list.
 	relayForgotten = time.Hour
 )
 
@@ -57,25 +57,10 @@ func (r *Reconciler) inChunks(ctx context.Context, one func(ctx context.Context)
 
 func (r *Reconciler) purgeShard(ctx context.Context, state State, shard int) (int64, error) {
 	// index: due (state, shard, available_at); picked by plain SELECT, so that nothing but the rows themselves is locked
-	rows, err := r.store.sql.QueryContext(ctx, `SELECT id FROM outbox_messages FORCE INDEX (due)
+	ids, err := queryIDs(ctx, r.store.sql, `SELECT id FROM outbox_messages FORCE INDEX (due)
 		WHERE state = ? AND shard = ? AND available_at <= UTC_TIMESTAMP(6) ORDER BY available_at LIMIT ?`, string(state), shard, purgeRows)
-	if err != nil {
-		return 0, err
-	}
-	var ids []any
-	err = func() error {
-		defer func() { _ = rows.Close() }()
-		for rows.Next() {
-			var id int64
-			if err := rows.Scan(&id); err != nil {
-				return err
-			}
-			ids = append(ids, id)
-		}
-		return rows.Err()
-	}()
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	return execCount(ctx, r.store.sql, `DELETE FROM outbox_messages WHERE id IN (`+marks(len(ids))+`) AND state = ?`, append(ids, string(state))...)
+	return execCount(ctx, r.store.sql, `DELETE FROM outbox_messages WHERE id IN (`+marks(len(ids))+`) AND state = ?`, append(anys(ids), string(state))...)
 }

@@ -225,23 +225,12 @@ func (r *Reconciler) pick(ctx context.Context, shard int, from position, where s
 	defer cancel()
 	at := fromMicros(from.available).Format(sqlTime)
 	// index: due (state, shard, available_at)
-	rows, err := r.store.sql.QueryContext(ctx, `SELECT id, revision, topic, `+micros1970("available_at")+`, repairs
+	return queryAll(ctx, r.store.sql, func(rows *sql.Rows, p *picked) error {
+		return rows.Scan(&p.id, &p.revision, &p.topic, &p.available, &p.repairs)
+	}, `SELECT id, revision, topic, `+micros1970("available_at")+`, repairs
 		FROM outbox_messages FORCE INDEX (due)
 		WHERE state = 'published' AND shard = ? AND (available_at > ? OR (available_at = ? AND id > ?)) `+where+`
 		ORDER BY available_at, id LIMIT ?`, append(append([]any{shard, at, at, from.id}, args...), repairRows)...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var out []picked
-	for rows.Next() {
-		var p picked
-		if err := rows.Scan(&p.id, &p.revision, &p.topic, &p.available, &p.repairs); err != nil {
-			return nil, err
-		}
-		out = append(out, p)
-	}
-	return out, rows.Err()
 }
 
 // again writes rows by primary key, if they are still as they were read.

@@ -110,8 +110,8 @@ func TestScenario12_ALongDelayBlocksNoShortOne(t *testing.T) {
 	l.start(t, broker, outbox.RelayConfig{Poll: quick})
 	l.consume(t, broker, 1, func(tx *sql.Tx, d outbox.Delivery) error { return record(tx, d.ID) })
 	var want []int64
-	for _, delay := range []time.Duration{60, 5, 30} {
-		want = append(want, l.enqueue(t, outbox.Message{Delay: delay * second}).ID)
+	for _, delay := range []int{60, 5, 30} {
+		want = append(want, l.enqueue(t, outbox.Message{Delay: time.Duration(delay) * second}).ID)
 	}
 	want = []int64{want[1], want[2], want[0]}
 	eventually(t, "all take effect", func() bool { return l.count(t, "state = 'done'") == 3 })

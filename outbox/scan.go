@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ const (
 	fullEvery = 30 * time.Second
 	openFor   = 30 * time.Second
 	noWater   = int64(1) << 62
-	// heldAhead is how far ahead held rows are read: longer than the pause between two scans from the front.
+	// How far ahead held rows are read: longer than the pause between two scans from the front.
 	heldAhead = 2 * time.Second
 )
 
@@ -80,8 +81,8 @@ func (s *scanner) end(items []item, now time.Time) {
 	}
 }
 
-// scan takes the next rows of the leased shards, in the order in which they should fire. more says that others may be there
-// to be taken at once.
+// scan takes the next rows of the leased shards, in the order in which they should fire, and whether there may be others to be
+// taken at once.
 func (r *Relay) scan(ctx context.Context) (taken []item, more bool, err error) {
 	mine := r.leases.takeable(time.Now())
 	if len(mine) == 0 {
@@ -124,7 +125,7 @@ func (r *Relay) scan(ctx context.Context) (taken []item, more bool, err error) {
 
 // takeQuery reads each shard in index order: one range of the index `due` per branch, no sort, no lock.
 func takeQuery(mine []int, from [shards]position, horizon time.Duration, perShard int) (string, []any) {
-	const branch = `(SELECT ` + `TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now_us,
+	const branch = `(SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now_us,
 			id, shard, topic, COALESCE(message_key, '') AS message_key, generation, revision, held, attempts,
 			TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', due_at) AS due,
 			TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', available_at) AS available,
@@ -152,35 +153,26 @@ func takeQuery(mine []int, from [shards]position, horizon time.Duration, perShar
 }
 
 func (s *Store) readWork(ctx context.Context, query string, args []any) ([]item, error) {
-	ledger, err := s.StoreID()
+	ledger, err := s.StoreID(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.sql.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var items []item
-	for rows.Next() {
+	return queryAll(ctx, s.sql, func(rows *sql.Rows, it *item) error {
 		var (
-			it       item
 			headers  []byte
 			now, due int64
 		)
-		if err := rows.Scan(&now, &it.pub.ID, &it.shard, &it.pub.Topic, &it.pub.Key, &it.pub.Generation, &it.revision,
-			&it.held, &it.pub.Attempt, &due, &it.available, &it.pub.ContentType, &headers, &it.pub.Payload); err != nil {
-			return nil, err
+		err := rows.Scan(&now, &it.pub.ID, &it.shard, &it.pub.Topic, &it.pub.Key, &it.pub.Generation, &it.revision,
+			&it.held, &it.pub.Attempt, &due, &it.available, &it.pub.ContentType, &headers, &it.pub.Payload)
+		if err != nil {
+			return err
 		}
-		if len(items) == 0 {
-			s.clock.observe(time.Now(), fromMicros(now))
-		}
+		s.clock.observe(time.Now(), fromMicros(now))
 		it.pub.Store, it.pub.DueAt = ledger, fromMicros(due)
 		if it.pub.Headers, err = decodeHeaders(headers); err != nil {
 			it.broken = fmt.Errorf("%w: %w", ErrUnpublishable, err)
 		}
 		it.bytes = len(it.pub.Payload) + len(headers)
-		items = append(items, it)
-	}
-	return items, rows.Err()
+		return nil
+	}, query, args...)
 }

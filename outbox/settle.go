@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// settleWait is how long the settling of a message that was due when it was published waits for its effect, which
+	// How long the settling of a message that was due when it was published waits for its effect, which
 	// makes settling it unnecessary.
 	settleWait = 200 * time.Millisecond
-	// lockedPause is the pause before a row that somebody holds locked is tried again.
+	// The pause before a row that somebody holds locked is tried again.
 	lockedPause = time.Second
 )
 
@@ -189,21 +189,13 @@ func (s *settler) askScheduled(ctx context.Context, rows []confirmation) (map[in
 		ids[i] = c.pub.ID
 	}
 	// index: primary
-	answer, err := conn.QueryContext(ctx, `SELECT id, revision FROM outbox_messages
-		WHERE id IN (`+marks(len(ids))+`) AND state = 'scheduled'`, ids...)
-	if err != nil {
-		return nil, err
+	found, err := queryAll(ctx, conn, func(rows *sql.Rows, row *rowVersion) error { return rows.Scan(&row.id, &row.revision) },
+		`SELECT id, revision FROM outbox_messages WHERE id IN (`+marks(len(ids))+`) AND state = 'scheduled'`, ids...)
+	left := make(map[int64]int64, len(found))
+	for _, row := range found {
+		left[row.id] = row.revision
 	}
-	defer func() { _ = answer.Close() }()
-	left := map[int64]int64{}
-	for answer.Next() {
-		var id, revision int64
-		if err := answer.Scan(&id, &revision); err != nil {
-			return nil, err
-		}
-		left[id] = revision
-	}
-	return left, answer.Err()
+	return left, err
 }
 
 func (s *settler) open(ctx context.Context) (*sql.Conn, error) {

@@ -28,11 +28,13 @@ type StoreConfig struct {
 
 // Store is the ledger of messages in one database. It is safe for concurrent use.
 type Store struct {
-	db     *gorm.DB
-	sql    *sql.DB
-	cfg    StoreConfig
-	clock  clock
-	ledger func() (string, error)
+	db    *gorm.DB
+	sql   *sql.DB
+	cfg   StoreConfig
+	clock clock
+
+	mu sync.Mutex
+	id string // of the ledger; empty: not read yet
 }
 
 // NewStore returns the ledger kept in db, which must be opened on MySQL 8.0+ or MariaDB 10.6+ and hold the tables of
@@ -65,31 +67,22 @@ func NewStore(db *gorm.DB, cfg StoreConfig) (*Store, error) {
 	case cfg.MaxAttempts < 0:
 		return nil, fmt.Errorf("outbox: MaxAttempts is %d, below zero", cfg.MaxAttempts)
 	}
-	return &Store{db: db, sql: pool, cfg: cfg, ledger: memo(pool)}, nil
+	return &Store{db: db, sql: pool, cfg: cfg}, nil
 }
 
-// StoreID returns the ledger's id, read once.
-func (s *Store) StoreID() (string, error) { return s.ledger() }
-
-// memo reads the store id until it succeeds, then never again.
-func memo(pool *sql.DB) func() (string, error) {
-	var (
-		mu sync.Mutex
-		id string
-	)
-	return func() (string, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if id != "" {
-			return id, nil
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
-		defer cancel()
-		if err := pool.QueryRowContext(ctx, "SELECT store_id FROM outbox_meta WHERE id = 1").Scan(&id); err != nil {
-			return "", fmt.Errorf("outbox: read store id: %w", err)
-		}
-		return id, nil
+// StoreID returns the ledger's id. It is read from the database once.
+func (s *Store) StoreID(ctx context.Context) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.id != "" {
+		return s.id, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	if err := s.sql.QueryRowContext(ctx, "SELECT store_id FROM outbox_meta WHERE id = 1").Scan(&s.id); err != nil {
+		return "", fmt.Errorf("outbox: read store id: %w", err)
+	}
+	return s.id, nil
 }
 
 // statementTimeout bounds every statement that the ledger sends on its own account.

@@ -19,6 +19,38 @@ type conn interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
+// execCount runs a statement and returns how many rows it changed.
+func execCount(ctx context.Context, c conn, query string, args ...any) (int64, error) {
+	res, err := c.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// queryAll runs a query and returns its rows.
+func queryAll[T any](ctx context.Context, c conn, scan func(rows *sql.Rows, row *T) error, query string, args ...any) ([]T, error) {
+	rows, err := c.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var out []T
+	for rows.Next() {
+		var row T
+		if err := scan(rows, &row); err != nil {
+			return nil, err
+		}
+		out = append(out, row)
+	}
+	return out, rows.Err()
+}
+
+// queryIDs is queryAll for one whole number a row.
+func queryIDs(ctx context.Context, c conn, query string, args ...any) ([]int64, error) {
+	return queryAll(ctx, c, func(rows *sql.Rows, id *int64) error { return rows.Scan(id) }, query, args...)
+}
+
 // fromGorm takes the transaction out of a gorm handle, as gorm itself tells one from a pool.
 func fromGorm(tx *gorm.DB) (conn, error) {
 	if tx == nil {

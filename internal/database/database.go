@@ -17,7 +17,7 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// ioTimeout bounds one read or write on a connection; no statement of ours runs longer.
+	// Bounds one read or write on a connection; no statement of ours runs longer.
 	ioTimeout = 30 * time.Second
 )
 

@@ -87,7 +87,7 @@ func (s *shop) comeDue() {
 // delivery is what the broker would bring for the order's message, whatever has become of the message.
 func (s *shop) delivery(no string) outbox.Delivery {
 	s.t.Helper()
-	store, err := s.store.StoreID()
+	store, err := s.store.StoreID(s.t.Context())
 	require.NoError(s.t, err)
 	d := outbox.Delivery{Store: store, Topic: model.TopicExpire, Key: no}
 	err = s.db.QueryRowContext(s.t.Context(), `SELECT id, generation, attempts, content_type, payload FROM outbox_messages
