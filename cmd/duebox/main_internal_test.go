@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/duebox/duebox/internal/devenv/devtest"
+)
+
+// programVariable makes the test binary be duebox.
+const programVariable = "DUEBOX_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(programVariable) != "" {
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const patience = 2 * time.Minute
+
+// duebox is the program with these arguments and nothing but env as its environment.
+func duebox(ctx context.Context, env []string, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
+	cmd = exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append([]string{programVariable + "=1", "GORACE=" + os.Getenv("GORACE")}, env...)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return cmd, stdout, stderr
+}
+
+// exec runs the program to its end.
+func execute(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	cmd, out, errs := duebox(t.Context(), env, args...)
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil {
+		require.True(t, errors.As(err, &exit), "%v", err)
+		code = exit.ExitCode()
+	}
+	return code, out.String(), errs.String()
+}
+
+func TestDuebox_SaysWhatIsWrongAndExitsWithTwo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	bad := dir + "/orders.csv"
+	require.NoError(t, os.WriteFile(bad, []byte("order,placed_at,paid_after_s,items\n1,2017-11-24T08:30:00Z,1,Ax0@1\n"), 0o600))
+	for _, c := range []struct {
+		args []string
+		env  []string
+		says []string
+	}{
+		{[]string{"serve"}, nil, []string{`unknown command "serve"`}},
+		{[]string{"api", "--port=1"}, nil, []string{"unknown flag: --port"}},
+		{[]string{"api", "now"}, nil, []string{`unknown command "now"`}},
+		{[]string{"api"}, nil, []string{"MYSQL_DSN: is required"}},
+		{[]string{"worker"}, []string{"GRACE=soon", "NAMESPACE=a b"}, []string{"MYSQL_DSN: is required", "AMQP_URL: is required", "GRACE: is \"soon\"", "NAMESPACE"}},
+		{[]string{"worker", "--log-level=loud"}, []string{"MYSQL_DSN=u@tcp(x)/d", "AMQP_URL=amqp://x"}, []string{`--log-level: is "loud"`}},
+		{[]string{"migrate"}, nil, []string{"MYSQL_DSN: is required"}},
+		{[]string{"reconcile"}, nil, []string{"MYSQL_DSN: is required", "AMQP_URL: is required"}},
+		{[]string{"health", "database"}, nil, []string{`invalid argument "database"`}},
+		{[]string{"demo", "--orders=0"}, nil, []string{"--orders: is 0"}},
+		{[]string{"demo", "--orders=many"}, nil, []string{`invalid argument "many" for "--orders"`}},
+		{[]string{"demo", "--timeout=1ms"}, nil, []string{"timeout: 1ms is not in"}},
+		{[]string{"demo", "--rate=-1"}, nil, []string{"rate: -1 is not in"}},
+		{[]string{"demo", "--rate=NaN"}, nil, []string{"rate: NaN is not in"}},
+		{[]string{"demo", "--orders-file=" + dir + "/absent.csv"}, nil, []string{"absent.csv: no such file"}},
+		{[]string{"demo", "--orders-file=" + dir}, nil, []string{"is a directory"}},
+		{[]string{"demo", "--orders-file=" + bad}, nil, []string{"line 2, column 26 (items)"}},
+	} {
+		code, stdout, stderr := execute(t, c.env, c.args...)
+		require.Equal(t, 2, code, "%v: %s", c.args, stderr)
+		require.Empty(t, stdout)
+		for _, part := range c.says {
+			require.Contains(t, stderr, part, c.args)
+		}
+		require.True(t, strings.HasPrefix(stderr, "duebox: "), stderr)
+	}
+}
+
+func TestDuebox_NeverShowsAPassword(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"api"}, {"worker"}, {"migrate"}, {"reconcile"}} {
+		code, stdout, stderr := execute(t, []string{
+			"MYSQL_DSN=user:pa55word@tcp(127.0.0.1:1)/d", "AMQP_URL=amqp://user:pa55word@127.0.0.1:1/",
+		}, args...)
+		require.NotZero(t, code)
+		require.Contains(t, stderr, "connect to the database at 127.0.0.1:1")
+		require.NotContains(t, stdout+stderr, "pa55word")
+	}
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	t.Parallel()
+	code, stdout, _ := execute(t, nil, "version")
+	require.Zero(t, code)
+	require.Contains(t, stdout, "duebox ")
+	code, stdout, _ = execute(t, nil)
+	require.Zero(t, code)
+	for _, command := range []string{"api", "worker", "migrate", "reconcile", "demo", "health", "version"} {
+		require.Contains(t, stdout, "\n  "+command+" ")
+	}
+}
+
+// TestDuebox_RunsAnOrderThroughItsProcesses starts what an installation runs, one process each.
+func TestDuebox_RunsAnOrderThroughItsProcesses(t *testing.T) {
+	t.Parallel()
+	env := []string{
+		"MYSQL_DSN=" + devtest.Database(t), "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t, "order.expire"),
+		"ORDER_TIMEOUT_NORMAL=2s", "ADMIN_TOKEN=admin",
+	}
+	apiAddr, workerAddr := freeAddress(t), freeAddress(t)
+	apiEnv, workerEnv := append(env, "HTTP_ADDR="+apiAddr), append(env, "WORKER_HTTP_ADDR="+workerAddr)
+
+	code, _, stderr := execute(t, apiEnv, "health", "api")
+	require.Equal(t, 1, code, stderr)
+	// Both migrate an empty database at the same time.
+	api := startProcess(t, apiEnv, "api")
+	worker := startProcess(t, workerEnv, "worker")
+	for _, address := range []string{apiAddr, workerAddr} {
+		require.Eventually(t, func() bool { return request(t, http.MethodGet, "http://"+address+"/readyz", "", nil) == http.StatusOK }, patience, 50*time.Millisecond)
+	}
+	for _, args := range [][]string{{"health"}, {"health", "api"}} {
+		code, _, stderr := execute(t, apiEnv, args...)
+		require.Zero(t, code, stderr)
+	}
+	code, _, stderr = execute(t, workerEnv, "health", "worker")
+	require.Zero(t, code, stderr)
+
+	require.Equal(t, http.StatusOK, request(t, http.MethodPut, "http://"+apiAddr+"/v1/products/A", `{"name":"A","stock":1}`, nil))
+	var order struct{ No, Status string }
+	require.Equal(t, http.StatusCreated, request(t, http.MethodPost, "http://"+apiAddr+"/v1/orders",
+		`{"kind":"normal","user":"u","items":[{"sku":"A","quantity":1,"price":5}]}`, &order))
+	require.Eventually(t, func() bool {
+		return request(t, http.MethodGet, "http://"+apiAddr+"/v1/orders/"+order.No, "", &order) == http.StatusOK && order.Status == "closed"
+	}, patience, 50*time.Millisecond)
+	require.Equal(t, http.StatusUnauthorized, request(t, http.MethodGet, "http://"+workerAddr+"/metrics", "", nil))
+
+	for _, c := range []*process{api, worker} {
+		require.NoError(t, c.cmd.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, <-c.ended, "%s", c.stderr.String())
+		require.Equal(t, 0, c.cmd.ProcessState.ExitCode())
+		for line := range strings.Lines(c.stderr.String()) {
+			require.True(t, json.Valid([]byte(line)), line)
+		}
+	}
+}
+
+func TestReconcile_ExitCodes(t *testing.T) {
+	t.Parallel()
+	dsn := devtest.Database(t)
+	env := []string{"MYSQL_DSN=" + dsn, "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t)}
+	code, _, stderr := execute(t, env, "reconcile")
+	require.Equal(t, 2, code, "there are no tables yet: %s", stderr)
+
+	code, _, stderr = execute(t, env, "migrate")
+	require.Zero(t, code, stderr)
+	code, stdout, stderr := execute(t, env, "reconcile", "--check")
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, "repaired 0")
+
+	db := devtest.Open(t, dsn)
+	_, err := db.ExecContext(t.Context(), `INSERT INTO outbox_messages (shard, topic, state, due_at, available_at, content_type, payload, created_at)
+		VALUES (0, 'nobody', 'published', '2026-01-01', '2026-01-01', 'x', '', '2026-01-01')`)
+	require.NoError(t, err)
+	code, stdout, stderr = execute(t, env, "reconcile", "--json")
+	require.Zero(t, code, stderr)
+	var report struct{ Late, Repaired int }
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
+	require.Equal(t, 1, report.Late+report.Repaired)
+	code, _, stderr = execute(t, env, "reconcile", "--check")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "the pass has found 1 messages")
+
+	// Somebody else's pass does not end.
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = conn.ExecContext(t.Context(), "DO GET_LOCK(CONCAT('duebox.reconcile.', DATABASE()), 0)")
+	require.NoError(t, err)
+	code, _, stderr = execute(t, env, "reconcile", "--wait=500ms")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "another pass was under way")
+}
+
+func TestReachable(t *testing.T) {
+	t.Parallel()
+	for listen, want := range map[string]string{
+		"127.0.0.1:8080": "127.0.0.1:8080", "0.0.0.0:8080": "127.0.0.1:8080", ":8080": "127.0.0.1:8080",
+		"[::]:8080": "[::1]:8080", "db.local:1": "db.local:1",
+	} {
+		require.Equal(t, want, reachable(listen))
+	}
+}
+
+// process is a running duebox; ended gives how it ended.
+type process struct {
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer
+	ended  chan error
+}
+
+func startProcess(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{ended: make(chan error, 1)}
+	p.cmd, _, p.stderr = duebox(context.WithoutCancel(t.Context()), env, args...)
+	require.NoError(t, p.cmd.Start())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.ended <- p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-done
+	})
+	return p
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// request returns the status, 0 if there was no answer.
+func request(t *testing.T, method, url, body string, into any) int {
+	t.Helper()
+	client := &http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if into != nil && resp.StatusCode < 300 {
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(into))
+	}
+	return resp.StatusCode
+}
