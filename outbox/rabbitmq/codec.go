@@ -23,12 +23,13 @@ const (
 	userPrefix       = "user-"
 	headerDelay      = "x-delay" // milliseconds; always int64, as other types wrap or fire at once
 	headerDeliveries = "x-delivery-count"
-
-	// maxShortString is what AMQP 0-9-1 allows for names, routing keys and properties. The
-	// client library closes the connection when it meets a longer one.
-	maxShortString = 255
-	maxStoreBytes  = 64
 )
+
+// maxShortString is what AMQP 0-9-1 allows for names, routing keys and properties. The client library closes the connection
+// when it meets a longer one.
+const maxShortString = 255
+
+const maxStoreBytes = 64
 
 // encoder turns publications into what amqp091 sends. It reuses one header table, which amqp091 has written out when
 // its publish returns. It is not safe for concurrent use.

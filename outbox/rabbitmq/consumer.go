@@ -161,6 +161,26 @@ func (c *Consumer) consume(ctx context.Context, conn *connection) {
 	lanes.Wait()
 }
 
+// bindAgain declares a topic's queue and binding again, if it is one of the consumer's: a message of it that reached no queue
+// says that somebody has removed the binding. At most once in a second for each topic.
+func (c *Consumer) bindAgain(ctx context.Context, conn *connection, topic string) {
+	i := slices.IndexFunc(c.lanes, func(l *lane) bool { return l.topic == topic })
+	if i < 0 || !c.lanes[i].binds.allow() {
+		return
+	}
+	ch, err := conn.channel(ctx)
+	if err == nil {
+		err = c.broker.declareDelivery(ctx, conn, ch)
+	}
+	if err == nil {
+		err = c.broker.declareWork(ctx, conn, ch, topic)
+	}
+	if err == nil {
+		err = conn.call(ctx, "close channel", ch.Close)
+	}
+	c.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a message reached no queue; its topic was bound again", slog.String("topic", topic), slog.Any("error", err))
+}
+
 // handlerGrace is how long handlers may take to return after their contexts have ended.
 const handlerGrace = 2 * time.Second
 

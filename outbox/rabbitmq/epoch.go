@@ -41,23 +41,40 @@ func (p *Publisher) awaitEpoch(ctx context.Context, s *session) (int64, error) {
 		return 0, err
 	}
 	empty := err != nil
-	from := epoch
-	if epoch, err = p.epochs.Raise(ctx, from, empty); err != nil {
-		return 0, fmt.Errorf("raise broker epoch: %w", err)
+	if !empty || p.unmarked.Load() != epoch {
+		from := epoch
+		if epoch, err = p.epochs.Raise(ctx, from, empty); err != nil {
+			return 0, fmt.Errorf("raise broker epoch: %w", err)
+		}
+		p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "broker has started a new life",
+			slog.Bool("empty", empty), slog.Int64("epoch", epoch), slog.Bool("raised_here", epoch == from+1))
 	}
-	p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "broker has started a new life",
-		slog.Bool("empty", empty), slog.Int64("epoch", epoch), slog.Bool("raised_here", epoch == from+1))
 	// If we die here, the next connection finds no mark and raises the epoch once more, which costs duplicates only.
-	return epoch, p.mark(ctx, s)
+	err = p.mark(ctx, s)
+	if isCode(err, amqp.NotFound) {
+		// It can be neither found nor made: the cluster's node that has it is down. Publishing goes on, in an epoch that was
+		// raised for that once; when the node is back the queue is there and empty, and the epoch is raised again.
+		p.unmarked.Store(epoch)
+		p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "broker epoch has no mark", slog.Int64("epoch", epoch), slog.Any("error", err))
+		return epoch, nil
+	}
+	return epoch, err
 }
 
 // mark puts the message into the epoch queue, on the connection whose life it stands for.
 func (p *Publisher) mark(ctx context.Context, s *session) error {
 	queue := p.broker.epoch()
-	d := declaration{ctx: ctx, c: s.conn, ch: s.ch}
+	ch, err := s.conn.channel(ctx)
+	if err != nil {
+		return err
+	}
+	d := declaration{ctx: ctx, c: s.conn, ch: ch}
 	d.queue(queue, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeClassic, amqp.QueueMaxLenArg: int64(1)})
 	if d.err != nil {
 		return d.err
+	}
+	if err := s.conn.call(ctx, "close channel", ch.Close); err != nil {
+		return err
 	}
 	sent, err := s.ch.PublishWithDeferredConfirm("", queue, false, false, amqp.Publishing{DeliveryMode: amqp.Transient})
 	if err != nil {

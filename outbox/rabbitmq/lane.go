@@ -26,6 +26,7 @@ type lane struct {
 	consuming atomic.Bool
 	malformed throttle
 	logs      throttle
+	binds     throttle
 }
 
 // item is a delivery and the channel that it came on.
@@ -36,14 +37,15 @@ type item struct {
 
 // source is one channel of a lane. Its deliveries can be acknowledged on it only, and only while it is open.
 type source struct {
+	conn  *connection
 	ended chan struct{} // closed when the channel is of no use any more
 
 	once    sync.Once
 	givenUp chan struct{} // closed when a handler has returned errors for too long
 }
 
-func newSource() *source {
-	return &source{ended: make(chan struct{}), givenUp: make(chan struct{})}
+func newSource(conn *connection) *source {
+	return &source{conn: conn, ended: make(chan struct{}), givenUp: make(chan struct{})}
 }
 
 func (s *source) giveUp() { s.once.Do(func() { close(s.givenUp) }) }
@@ -60,7 +62,7 @@ func (s *source) over() bool {
 func newLane(c *Consumer, topic, queue string, handle func(context.Context, outbox.Delivery) error, keep func(context.Context, outbox.Stray) error) *lane {
 	return &lane{
 		consumer: c, topic: topic, queue: queue, handle: handle, keep: keep, feed: make(chan item),
-		malformed: throttle{period: 10 * time.Second}, logs: throttle{period: 10 * time.Second},
+		malformed: throttle{period: 10 * time.Second}, logs: throttle{period: 10 * time.Second}, binds: throttle{period: time.Second},
 	}
 }
 
@@ -112,7 +114,7 @@ func (l *lane) subscribe(ctx context.Context, conn *connection) error {
 		return err
 	}
 	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
-	s := newSource()
+	s := newSource(conn)
 	deliveries, tag, err := l.start(ctx, conn, ch)
 	if err == nil {
 		l.consuming.Store(true)
@@ -214,7 +216,7 @@ func (l *lane) work(ctx, work context.Context) {
 func (l *lane) deal(ctx, work context.Context, it item) {
 	pauses := newPauses()
 	for start := time.Now(); ; {
-		err := l.attempt(work, &it.delivery)
+		err := l.attempt(work, it)
 		if err == nil {
 			// If we die here, the delivery comes again and the guard drops it. The same holds when the channel has ended:
 			// a delivery knows its channel, and a channel that was closed sends nothing.
@@ -233,14 +235,18 @@ func (l *lane) deal(ctx, work context.Context, it item) {
 }
 
 // attempt gives a delivery to its handler once.
-func (l *lane) attempt(work context.Context, d *amqp.Delivery) error {
+func (l *lane) attempt(work context.Context, it item) error {
 	ctx, cancel := context.WithTimeout(work, l.consumer.cfg.HandleTimeout)
 	defer cancel()
+	d := &it.delivery
 	delivery, err := decode(d)
 	if err == nil && l.topic != "" && delivery.Topic != l.topic {
 		err = fmt.Errorf("routing key %q is not the topic of %s", delivery.Topic, l.queue)
 	}
 	if err == nil {
+		if l.topic == "" {
+			l.consumer.bindAgain(ctx, it.source.conn, delivery.Topic)
+		}
 		return l.handle(ctx, delivery)
 	}
 	l.malformed.pass(l.consumer.broker.cfg.Logger).LogAttrs(ctx, slog.LevelError, "delivery is malformed and is kept for an operator",

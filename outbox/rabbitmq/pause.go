@@ -34,7 +34,7 @@ func pause(ctx context.Context, d time.Duration, stop <-chan struct{}) bool {
 	}
 }
 
-// throttle lets a log line through at most once in a period and counts what it held back.
+// throttle lets something through at most once in a period and counts what it held back.
 type throttle struct {
 	period time.Duration
 
@@ -43,18 +43,32 @@ type throttle struct {
 	held int
 }
 
+func (t *throttle) allow() bool {
+	_, ok := t.take()
+	return ok
+}
+
 // pass returns logger, or one that drops everything when it is not time yet.
 func (t *throttle) pass(logger *slog.Logger) *slog.Logger {
+	held, ok := t.take()
+	switch {
+	case !ok:
+		return slog.New(slog.DiscardHandler)
+	case held > 0:
+		return logger.With(slog.Int("similar", held))
+	}
+	return logger
+}
+
+func (t *throttle) take() (held int, ok bool) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now.Before(t.next) {
 		t.held++
-		return slog.New(slog.DiscardHandler)
+		return 0, false
 	}
-	if t.held > 0 {
-		logger = logger.With(slog.Int("similar", t.held))
-	}
+	held = t.held
 	t.next, t.held = now.Add(t.period), 0
-	return logger
+	return held, true
 }

@@ -25,9 +25,14 @@ type proxy struct {
 // through returns a proxy in front of the broker at target, and the URL that goes through it.
 func through(tb testing.TB, target string) (*proxy, string) {
 	tb.Helper()
-	u, err := url.Parse(target)
-	require.NoError(tb, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	return listening(tb, l, target)
+}
+
+func listening(tb testing.TB, l net.Listener, target string) (*proxy, string) {
+	tb.Helper()
+	u, err := url.Parse(target)
 	require.NoError(tb, err)
 	p := &proxy{listener: l, target: u.Host, pairs: map[net.Conn]net.Conn{}}
 	p.serving.Go(p.serve)

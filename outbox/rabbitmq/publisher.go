@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/duebox/duebox/outbox"
@@ -30,6 +31,7 @@ type Publisher struct {
 	strategy strategy
 	logs     throttle
 	alone    chan struct{} // capacity 1: held while suspects are tried
+	unmarked atomic.Int64  // the epoch that was raised although no mark could be put; -1: none
 
 	mu      sync.Mutex
 	running bool
@@ -66,6 +68,7 @@ func NewPublisher(broker *Broker, epochs Epochs, cfg PublisherConfig) (*Publishe
 		alone:   make(chan struct{}, 1),
 		changed: make(chan struct{}),
 	}
+	p.unmarked.Store(-1)
 	p.state = PublisherState{Strategy: p.strategy.name(), Reason: "not started"}
 	return p, nil
 }

@@ -361,6 +361,37 @@ func TestPublisher_RaisesTheEpochWhenTheBrokerHasLostItsMemory(t *testing.T) {
 	require.Equal(t, []bool{true, false, false, true}, ledger.raised())
 }
 
+// On a cluster, the queue of the mark is out of reach while its node is down: it can neither be found nor made. One node shows
+// the same for a queue that has crashed.
+func TestPublisher_GoesOnWhenTheMarkIsOutOfReach(t *testing.T) {
+	t.Parallel()
+	server := devtest.RabbitMQ(t, devenv.RabbitConfig{})
+	ledger := &epochs{}
+	network, url := through(t, server.URL())
+	p, err := rabbitmq.NewPublisher(at(t, url, rabbitmq.Config{}), ledger, rabbitmq.PublisherConfig{})
+	require.NoError(t, err)
+	run(t, p)
+	requireConfirmed(t, p.Publish(t.Context(), publications(1, 1, time.Now())))
+	require.Len(t, ledger.raised(), 1)
+	out, err := server.Ctl(t.Context(), "eval", `N = rabbit_misc:r(<<"/">>, queue, <<"duebox.epoch">>),
+		F = fun(Q) -> amqqueue:set_state(Q, crashed) end,
+		_ = code:ensure_loaded(rabbit_db_queue),
+		case erlang:function_exported(rabbit_db_queue, update, 2) of
+			true -> rabbit_db_queue:update(N, F);
+			false -> {ok, Q} = rabbit_amqqueue:lookup(N),
+				rabbit_misc:execute_mnesia_transaction(fun() -> mnesia:write(rabbit_queue, F(Q), write) end)
+		end.`)
+	require.NoError(t, err, string(out))
+	for round := range 2 {
+		network.cut()
+		require.Eventually(t, func() bool {
+			r := p.Publish(t.Context(), publications(2, 1, time.Now()))
+			return r[0].Err == nil && r[0].Epoch == 2
+		}, patience, tick)
+		require.Equal(t, []bool{true, true}, ledger.raised(), "it is raised once, not with each connection (round %d)", round)
+	}
+}
+
 func TestScenario11_BrokerWithoutTheExchangeTypeIsToldApartWithoutDisturbance(t *testing.T) {
 	t.Parallel()
 	server := devtest.RabbitMQ(t, devenv.RabbitConfig{Plugin: devenv.ExchangeNone})
@@ -389,7 +420,7 @@ func TestScenario11_BrokerWithoutTheExchangeTypeIsToldApartWithoutDisturbance(t 
 func TestNewPublisher_Validates(t *testing.T) {
 	t.Parallel()
 	b := at(t, "amqp://localhost", rabbitmq.Config{})
-	for i, make := range []func() (*rabbitmq.Publisher, error){
+	for i, build := range []func() (*rabbitmq.Publisher, error){
 		func() (*rabbitmq.Publisher, error) {
 			return rabbitmq.NewPublisher(nil, &epochs{}, rabbitmq.PublisherConfig{})
 		},
@@ -401,7 +432,7 @@ func TestNewPublisher_Validates(t *testing.T) {
 			return rabbitmq.NewPublisher(b, &epochs{}, rabbitmq.PublisherConfig{Window: -1})
 		},
 	} {
-		_, err := make()
+		_, err := build()
 		require.Error(t, err, fmt.Sprint(i))
 	}
 }

@@ -168,6 +168,12 @@ func (in *inbox) takeUnrouted(_ context.Context, d outbox.Delivery) error {
 	return nil
 }
 
+func (in *inbox) takenUnrouted() []outbox.Delivery {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Clone(in.unrouted)
+}
+
 func (in *inbox) keep(_ context.Context, s outbox.Stray) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()

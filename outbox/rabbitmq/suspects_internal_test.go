@@ -1,0 +1,140 @@
+package rabbitmq
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/duebox/duebox/internal/devenv/devtest"
+	"github.com/duebox/duebox/outbox"
+)
+
+func TestIsGuilt_TellsMessagesFromOutages(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reason amqp.Error
+		lost   error
+		want   bool
+	}{
+		{amqp.Error{Code: amqp.PreconditionFailed, Server: true}, nil, true},
+		{amqp.Error{Code: amqp.ContentTooLarge, Server: true}, nil, true},
+		{amqp.Error{Code: amqp.FrameError, Server: true}, nil, true},
+		{amqp.Error{Code: amqp.SyntaxError, Server: true}, nil, true},
+		{amqp.Error{Code: amqp.InternalError, Server: true}, nil, true},
+		{amqp.Error{Code: amqp.InternalError, Server: true}, io.EOF, true}, // the broker closes the socket after it
+		{amqp.Error{Code: amqp.ConnectionForced, Server: true}, nil, false},
+		{amqp.Error{Code: amqp.NotFound, Server: true}, nil, false},
+		{amqp.Error{Code: amqp.AccessRefused, Server: true}, nil, false},
+		{amqp.Error{Code: amqp.FrameError}, io.EOF, false}, // amqp091's word for a lost socket
+		{amqp.Error{Code: amqp.FrameError}, nil, true},     // and for what it cannot encode
+	} {
+		require.Equal(t, c.want, isGuilt(&c.reason, c.lost), "%v, %v", c.reason, c.lost)
+	}
+}
+
+// oneLife is a ledger whose broker never starts anew.
+type oneLife struct{}
+
+func (oneLife) Epoch(context.Context) (int64, error)              { return 1, nil }
+func (oneLife) Raise(context.Context, int64, bool) (int64, error) { return 1, nil }
+
+// spoiled sends the messages of one topic so that they end the connection, as no check before would let them.
+type spoiled struct {
+	strategy
+
+	exchange string
+}
+
+func (s spoiled) route(p *outbox.Publication, now time.Time) (route, error) {
+	if p.Topic == "bad" {
+		return route{exchange: s.exchange}, nil
+	}
+	return s.strategy.route(p, now)
+}
+
+func running(t *testing.T, p *Publisher) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+func internalPublisher(t *testing.T) *Publisher {
+	t.Helper()
+	b, err := NewBroker(devtest.AMQP(t), Config{Namespace: devtest.Namespace(t)})
+	require.NoError(t, err)
+	p, err := NewPublisher(b, oneLife{}, PublisherConfig{})
+	require.NoError(t, err)
+	return p
+}
+
+func batchOf(n int) []outbox.Publication {
+	batch := make([]outbox.Publication, n)
+	for i := range batch {
+		batch[i] = sample()
+		batch[i].ID, batch[i].FireAt = int64(i+1), time.Now().Add(time.Hour)
+	}
+	return batch
+}
+
+// The client library closes the whole connection for what it cannot encode.
+func TestPublisher_MessageThatTheClientCannotEncodeIsFound(t *testing.T) {
+	t.Parallel()
+	p := internalPublisher(t)
+	p.strategy = spoiled{p.strategy, strings.Repeat("x", 300)}
+	running(t, p)
+	batch := batchOf(30)
+	batch[11].Topic = "bad"
+	for i, r := range p.Publish(t.Context(), batch) {
+		if i == 11 {
+			require.ErrorIs(t, r.Err, outbox.ErrUnpublishable)
+			require.ErrorContains(t, r.Err, "exceeds 255 bytes")
+			continue
+		}
+		require.NoError(t, r.Err, "receipt %d", i)
+	}
+}
+
+// The broker closes the whole connection with 541 for a delay that is no number. Whoever sent it, the others are confirmed.
+func TestPublisher_NeighboursOfAConnectionErrorAreConfirmed(t *testing.T) {
+	t.Parallel()
+	p := internalPublisher(t)
+	running(t, p)
+	s, err := p.awaitSession(t.Context())
+	require.NoError(t, err)
+	killer, err := s.conn.channel(t.Context())
+	require.NoError(t, err)
+	receipts := make(chan []outbox.Receipt, 1)
+	batch := batchOf(400)
+	go func() { receipts <- p.Publish(t.Context(), batch) }()
+	require.NoError(t, killer.Publish(p.broker.delay(), "t", false, false, amqp.Publishing{Headers: amqp.Table{headerDelay: "soon"}}))
+	for i, r := range <-receipts {
+		require.NoError(t, r.Err, "receipt %d", i)
+	}
+	<-s.ended
+	require.ErrorContains(t, s.cause, "541")
+	require.True(t, s.guilt)
+}
+
+func TestPublisher_SuspectsOfAnEndedContextAreUnconfirmed(t *testing.T) {
+	t.Parallel()
+	p := internalPublisher(t)
+	p.alone <- struct{}{} // somebody else is trying
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	receipts := make([]outbox.Receipt, 2)
+	p.tryAlone(ctx, batchOf(2), []int{0, 1}, receipts)
+	for _, r := range receipts {
+		require.ErrorIs(t, r.Err, outbox.ErrUnconfirmed)
+		require.ErrorIs(t, r.Err, context.Canceled)
+	}
+}
