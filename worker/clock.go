@@ -63,9 +63,9 @@ func (w *Worker) reconcile(ctx context.Context) error {
 type cronLog struct{ log *slog.Logger }
 
 func (l cronLog) Info(msg string, keysAndValues ...any) {
-	l.log.Debug("cron", append([]any{"what", msg}, keysAndValues...)...) //nolint:sloglint // cron names its own keys
+	l.log.Debug("cron", append([]any{"what", msg}, keysAndValues...)...)
 }
 
 func (l cronLog) Error(err error, msg string, keysAndValues ...any) {
-	l.log.Error("cron", append([]any{"what", msg, "error", err}, keysAndValues...)...) //nolint:sloglint // cron names its own keys
+	l.log.Error("cron", append([]any{"what", msg, "error", err}, keysAndValues...)...)
 }

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// patience is how long a test waits for what has to happen.
+	// How long a test waits for what has to happen.
 	patience = 2 * time.Minute
 	tick     = 50 * time.Millisecond
 	topic    = "test"

@@ -85,7 +85,7 @@ type Worker struct {
 }
 
 // New returns a worker on db, which must hold the tables of outbox.Migrations and whose sessions must run READ COMMITTED,
-// and on the broker at amqpURL. effects names for each topic what its messages do. It does no I/O.
+// and on the broker at amqpURL. What the messages of each topic do is in effects. It does no I/O.
 func New(db *gorm.DB, amqpURL string, effects map[string]Effect, cfg Config) (*Worker, error) {
 	if db == nil || len(effects) == 0 {
 		return nil, errors.New("worker: a database handle and at least one effect are required")

@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -206,7 +205,7 @@ func TestNew_RefusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	p := newPlaceOn(t, "amqp://localhost", "n")
 	effects := map[string]worker.Effect{topic: written}
-	for want, make := range map[string]func() (*worker.Worker, error){
+	for want, construct := range map[string]func() (*worker.Worker, error){
 		"database handle": func() (*worker.Worker, error) { return worker.New(nil, p.amqpURL, effects, worker.Config{}) },
 		"effect":          func() (*worker.Worker, error) { return worker.New(p.db, p.amqpURL, nil, worker.Config{}) },
 		"URL":             func() (*worker.Worker, error) { return worker.New(p.db, "http://x", effects, worker.Config{}) },
@@ -223,7 +222,7 @@ func TestNew_RefusesWhatCannotWork(t *testing.T) {
 			return worker.New(p.db, p.amqpURL, effects, worker.Config{Routines: []worker.Routine{{Name: "x", Schedule: "@hourly"}}})
 		},
 	} {
-		_, err := make()
+		_, err := construct()
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -238,6 +237,7 @@ func TestWorker_SaysThatItsAddressIsTaken(t *testing.T) {
 
 func TestNewOwner_IsANameOfItsOwn(t *testing.T) {
 	t.Parallel()
-	require.NotEqual(t, worker.NewOwner(), worker.NewOwner())
-	require.Regexp(t, regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`), worker.NewOwner())
+	one, other := worker.NewOwner(), worker.NewOwner()
+	require.NotEqual(t, one, other)
+	require.Regexp(t, `^[A-Za-z0-9._-]{1,64}$`, one)
 }

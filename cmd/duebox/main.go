@@ -34,9 +34,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	_, _ = fmt.Fprintf(stderr, "duebox: %v\n", err)
-	var failure *failure
-	if errors.As(err, &failure) {
-		return failure.code
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f.code
 	}
 	return cannotBegin // everything that a command returns is a failure; this is cobra's own: unknown flags and commands
 }

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,14 +41,14 @@ func duebox(ctx context.Context, env []string, args ...string) (cmd *exec.Cmd, s
 	return cmd, stdout, stderr
 }
 
-// exec runs the program to its end.
+// execute runs the program to its end.
 func execute(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd, out, errs := duebox(t.Context(), env, args...)
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil {
-		require.True(t, errors.As(err, &exit), "%v", err)
+		require.ErrorAs(t, err, &exit)
 		code = exit.ExitCode()
 	}
 	return code, out.String(), errs.String()
@@ -124,7 +124,7 @@ func TestDuebox_RunsAnOrderThroughItsProcesses(t *testing.T) {
 		"ORDER_TIMEOUT_NORMAL=2s", "ADMIN_TOKEN=admin",
 	}
 	apiAddr, workerAddr := freeAddress(t), freeAddress(t)
-	apiEnv, workerEnv := append(env, "HTTP_ADDR="+apiAddr), append(env, "WORKER_HTTP_ADDR="+workerAddr)
+	apiEnv, workerEnv := slices.Concat(env, []string{"HTTP_ADDR=" + apiAddr}), slices.Concat(env, []string{"WORKER_HTTP_ADDR=" + workerAddr})
 
 	code, _, stderr := execute(t, apiEnv, "health", "api")
 	require.Equal(t, 1, code, stderr)

@@ -31,8 +31,8 @@ func (f *findings) orders() int { return f.paid + f.closed + f.pending }
 // checkLimit bounds each query of the check.
 const checkLimit = time.Minute
 
-// check reads what came of a run. It shares nothing with the product: not a query, not a type, not a connection. given is
-// how many units of each product there were at the beginning, placed the numbers of the orders that the API has accepted.
+// check reads what came of a run. It shares nothing with the product: not a query, not a type, not a connection. The units of
+// each product at the beginning are in given, and the numbers of the orders that the API has accepted in placed.
 func check(ctx context.Context, db *sql.DB, given map[string]int64, placed []string) (findings, error) {
 	var f findings
 	for _, count := range []struct {

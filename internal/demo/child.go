@@ -25,8 +25,8 @@ type child struct {
 	tail tail
 }
 
-// start runs the program with exactly the given environment. onLine is given each line of its standard error, by one
-// goroutine.
+// start runs the program with exactly the given environment. Each line of its standard error is given to onLine, by
+// one goroutine.
 func start(program, name string, args, env []string, onLine func([]byte)) (*child, error) {
 	c := &child{name: name, done: make(chan struct{})}
 	started := make(chan error)

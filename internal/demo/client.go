@@ -100,7 +100,7 @@ func (s *shop) do(ctx context.Context, method, path, key string, body, into any)
 	}
 }
 
-// ask makes one request. again says that it may be made once more.
+// ask makes one request, and says whether it may be made again.
 func (s *shop) ask(ctx context.Context, method, path, key string, body []byte, into any) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
 	if err != nil {

@@ -94,7 +94,7 @@ func parseOrders(r io.Reader, n int, l limits) ([]planned, error) {
 			if err != nil {
 				return nil, wrong(2, "whole seconds from 0 to 4294967295, or nothing for never")
 			}
-			p.payAfter, p.late = l.compress(p.kind, time.Duration(seconds)*time.Second) //nolint:gosec // 32 bits fit
+			p.payAfter, p.late = l.compress(p.kind, time.Duration(seconds)*time.Second)
 		}
 		if p.items, err = parseItems(fields[3]); err != nil {
 			return nil, wrong(3, err.Error())
@@ -162,7 +162,7 @@ func parsePrice(s string) (int64, bool) {
 	if err != nil || whole == "" || minor > 1_000_000_000 {
 		return 0, false
 	}
-	return int64(minor), true //nolint:gosec // bounded above
+	return int64(minor), true
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

@@ -46,8 +46,6 @@ func (l limits) of(kind string) time.Duration {
 	}
 }
 
-func (l limits) longest() time.Duration { return max(l.normal, l.flash, l.presale) }
-
 // compress makes a real payment delay as much shorter as realLimit is made by the limit of normal orders. What would
 // be paid later than twice the order's own limit is paid at twice the limit.
 func (l limits) compress(kind string, realDelay time.Duration) (payAfter time.Duration, late bool) {

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// patience is how long after the last due time an order may still be pending without being lost.
+	// How long after the last due time an order may still be pending without being lost.
 	patience = time.Minute
-	// quietTime is how long nothing must have been delivered for the run to be over: duplicates come last.
+	// How long nothing must have been delivered for the run to be over: duplicates come last.
 	quietTime = time.Second
 	pollPause = 100 * time.Millisecond
-	// queueAge is how old the broker's queues must be when it is killed. RabbitMQ 3.10 remembers with a delay of three
+	// How old the broker's queues must be when it is killed. RabbitMQ 3.10 remembers with a delay of three
 	// seconds that it has a quorum queue, and one that it has half forgotten never works again.
 	queueAge = 4 * time.Second
 )

@@ -8,9 +8,9 @@ import (
 	"io"
 	"sync"
 
-	"github.com/duebox/duebox/internal/devenv"
-
 	_ "github.com/go-sql-driver/mysql" // the check opens the database by itself
+
+	"github.com/duebox/duebox/internal/devenv"
 )
 
 // services are the database and the broker.
