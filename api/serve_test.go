@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/duebox/duebox/api"
+	"github.com/duebox/duebox/model"
 )
 
 // serve runs the server on a port of its own. The channel yields what Serve returned.
@@ -136,10 +138,17 @@ func TestScenario40_SlowPostsAreAnsweredAfterSIGTERM(t *testing.T) {
 	defer stop()
 	addr, served := s.serve(ctx)
 
-	// One is slow to send its body.
+	// One is slow to send its body. The server asks for it once its handler has begun to read.
 	sending := dial(t, addr)
-	whole := post(order("cup"))
-	_, err := io.WriteString(sending, whole[:len(whole)-20])
+	whole := strings.Replace(post(order("cup")), "Host:", "Expect: 100-continue\r\nHost:", 1)
+	head := strings.Index(whole, "{")
+	_, err := io.WriteString(sending, whole[:head])
+	require.NoError(t, err)
+	proceed := make([]byte, len("HTTP/1.1 100 Continue\r\n\r\n"))
+	_, err = io.ReadFull(sending, proceed)
+	require.NoError(t, err)
+	require.Equal(t, "HTTP/1.1 100 Continue\r\n\r\n", string(proceed))
+	_, err = io.WriteString(sending, whole[head:len(whole)-20])
 	require.NoError(t, err)
 	// One is slow because the database is.
 	tx, err := s.db.BeginTx(t.Context(), nil)
@@ -175,44 +184,54 @@ func TestScenario40_SlowPostsAreAnsweredAfterSIGTERM(t *testing.T) {
 
 func TestServe_ClosesWhatOutlastsItsBudget(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, api.Config{DrainTimeout: 200 * time.Millisecond})
+	started, ended := make(chan struct{}), make(chan error, 1)
+	stuck := stub{order: func(ctx context.Context, _ string) (model.Order, error) {
+		close(started)
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return model.Order{}, ctx.Err()
+	}}
+	server, err := api.New(api.Config{DrainTimeout: 200 * time.Millisecond, Deadline: time.Hour}, stuck, always)
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
+	s := &shop{t: t, server: server}
 	addr, served := s.serve(ctx)
-	conn := dial(t, addr)
-	_, err := io.WriteString(conn, strings.TrimSuffix(post(order("cup")), "}"))
+	_, err = io.WriteString(dial(t, addr), "GET /v1/orders/a HTTP/1.1\r\nHost: shop\r\n\r\n")
 	require.NoError(t, err)
-	probe := dial(t, addr) // an answer on a later connection says that the first was taken
-	_, err = io.WriteString(probe, "GET /healthz HTTP/1.1\r\nHost: shop\r\n\r\n")
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, status(t, probe))
+	<-started
 	began := time.Now()
 	stop()
 	require.ErrorIs(t, <-served, context.DeadlineExceeded)
-	require.Less(t, time.Since(began), 5*time.Second)
+	require.Less(t, time.Since(began), 10*time.Second)
+	require.ErrorIs(t, <-ended, context.Canceled, "the handler is told")
+}
+
+// lines is a log that a test can wait for.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
 }
 
 func TestRun_ListensWhereItIsTold(t *testing.T) {
 	t.Parallel()
-	var lc net.ListenConfig
-	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	taken, err := api.New(api.Config{Addr: ln.Addr().String()}, stub{}, always)
-	require.NoError(t, err)
-	require.ErrorContains(t, taken.Run(t.Context()), "listen")
-	require.NoError(t, ln.Close())
-
-	server, err := api.New(api.Config{Addr: ln.Addr().String()}, stub{}, always)
+	log := make(lines, 10)
+	server, err := api.New(api.Config{Addr: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(log, nil))}, stub{}, always)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
-	require.Eventually(t, func() bool {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", ln.Addr().String())
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	_, addr, found := strings.Cut(strings.TrimSpace(<-log), "addr=")
+	require.True(t, found)
+	conn := dial(t, addr)
+	_, err = io.WriteString(conn, "GET /readyz HTTP/1.1\r\nHost: shop\r\n\r\n")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status(t, conn))
+
+	second, err := api.New(api.Config{Addr: addr}, stub{}, always)
+	require.NoError(t, err)
+	require.ErrorContains(t, second.Run(t.Context()), "listen")
 	stop()
 	require.NoError(t, <-done)
 }

@@ -117,8 +117,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.Serve(ctx, ln)
 }
 
-// Serve owns ln and serves until ctx ends. Then it takes no new connection, is not ready any more, and waits for the requests
-// in flight: nil if all were answered, else it closes their connections after Config.DrainTimeout and says so.
+// Serve owns ln and serves until ctx ends. Then it takes nothing new, is not ready any more, and waits for the requests in
+// flight, which are those whose headers it has read: nil if all were answered. After Config.DrainTimeout it closes their
+// connections, which ends their contexts, and returns an error.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	s.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "http server listens", slog.String("addr", ln.Addr().String()))
 	served := make(chan error, 1)
