@@ -178,7 +178,11 @@ func (c *Consumer) bindAgain(ctx context.Context, conn *connection, topic string
 	if err == nil {
 		err = conn.call(ctx, "close channel", ch.Close)
 	}
-	c.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a message reached no queue; its topic was bound again", slog.String("topic", topic), slog.Any("error", err))
+	if err != nil {
+		c.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "topic could not be bound again", slog.String("topic", topic), slog.Any("error", err))
+		return
+	}
+	c.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a message reached no queue, its topic was bound again", slog.String("topic", topic))
 }
 
 // handlerGrace is how long handlers may take to return after their contexts have ended.

@@ -31,7 +31,8 @@ type Publisher struct {
 	strategy strategy
 	logs     throttle
 	alone    chan struct{} // capacity 1: held while suspects are tried
-	unmarked atomic.Int64  // the epoch that was raised although no mark could be put; -1: none
+	blame    blame
+	unmarked atomic.Int64 // the epoch that was raised although no mark could be put; -1: none
 
 	mu      sync.Mutex
 	running bool

@@ -18,6 +18,7 @@ type session struct {
 	strategy strategy
 	epoch    int64
 	patience time.Duration // for a confirm
+	blame    *blame
 
 	ended chan struct{} // closed when the channel has ended
 	cause error         // why; read it after ended
@@ -33,7 +34,7 @@ func (p *Publisher) open(ctx context.Context) (_ *session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, strategy: p.strategy, patience: p.cfg.ConfirmTimeout, ended: make(chan struct{})}
+	s := &session{conn: conn, strategy: p.strategy, patience: p.cfg.ConfirmTimeout, blame: &p.blame, ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			s.conn.close(ctx)
@@ -92,8 +93,9 @@ func isGuilt(reason *amqp.Error, lost error) bool {
 
 // flight is a publication that was sent, or may have been.
 type flight struct {
-	index   int
-	confirm *amqp.DeferredConfirmation // nil: the channel ended while it was sent
+	index    int
+	exchange string
+	confirm  *amqp.DeferredConfirmation // nil: the channel ended while it was sent
 }
 
 // publish sends batch[from:] and waits for the confirms, with at most window of them outstanding. It writes receipts
@@ -107,6 +109,9 @@ func (s *session) publish(ctx context.Context, batch []outbox.Publication, from,
 		if errors.Is(err, errSuspect) {
 			suspects = append(suspects, f.index)
 			return
+		}
+		if err == nil {
+			s.blame.confirmed(f.exchange)
 		}
 		receipts[f.index] = outbox.Receipt{Err: err, Epoch: s.epoch}
 	}
@@ -167,9 +172,9 @@ func (s *session) send(e *encoder, p *outbox.Publication) (flight, error) {
 	}
 	confirm, err := s.ch.PublishWithDeferredConfirm(way.exchange, p.Topic, false, false, message)
 	if err != nil {
-		return flight{}, nil //nolint:nilerr // some of it may be on its way; how the session ended tells more
+		return flight{exchange: way.exchange}, nil //nolint:nilerr // some of it may be on its way; how the session ended tells more
 	}
-	return flight{confirm: confirm}, nil
+	return flight{exchange: way.exchange, confirm: confirm}, nil
 }
 
 // errSuspect says that a publication without confirm may have ended the session.

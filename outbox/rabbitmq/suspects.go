@@ -21,14 +21,19 @@ func (p *Publisher) tryAlone(ctx context.Context, batch []outbox.Publication, su
 		defer func() { <-p.alone }()
 	case <-ctx.Done():
 	}
-	p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a message has ended the publishing channel; trying each alone", slog.Int("suspects", len(suspects)))
+	p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a message has ended the publishing channel, trying each alone", slog.Int("suspects", len(suspects)))
 	var s *session
 	defer func() {
 		if s != nil {
 			s.close(ctx)
 		}
 	}()
+	broken := false
 	for _, i := range suspects {
+		if broken {
+			receipts[i].Err = errBroken
+			continue
+		}
 		if s == nil {
 			var err error
 			if s, err = p.openAlone(ctx); err != nil {
@@ -36,7 +41,8 @@ func (p *Publisher) tryAlone(ctx context.Context, batch []outbox.Publication, su
 				continue
 			}
 		}
-		receipts[i] = s.publishAlone(ctx, batch[i])
+		receipts[i] = s.publishAlone(ctx, &batch[i])
+		broken = errors.Is(receipts[i].Err, errBroken)
 		if s.over() {
 			s.close(ctx)
 			s = nil
@@ -57,16 +63,24 @@ func (p *Publisher) openAlone(ctx context.Context) (*session, error) {
 	return nil, ctx.Err()
 }
 
+// errBroken lets the relay wait and try again without spending attempts.
+var errBroken = fmt.Errorf("%w: every message ends the channel, so the exchange must be broken", outbox.ErrNacked)
+
 // publishAlone publishes on a session that nothing else uses.
-func (s *session) publishAlone(ctx context.Context, p outbox.Publication) outbox.Receipt {
+func (s *session) publishAlone(ctx context.Context, p *outbox.Publication) outbox.Receipt {
 	if !s.ready(ctx) {
 		return outbox.Receipt{Err: fmt.Errorf("%w: the connection was lost", outbox.ErrUnconfirmed)}
 	}
-	f, err := s.send(&encoder{frameMax: s.conn.amqp.Config.FrameSize}, &p)
+	f, err := s.send(&encoder{frameMax: s.conn.amqp.Config.FrameSize}, p)
 	if err == nil {
 		err = s.confirmed(ctx, f.confirm)
 	}
-	if errors.Is(err, errSuspect) {
+	switch {
+	case err == nil:
+		s.blame.confirmed(f.exchange)
+	case errors.Is(err, errSuspect) && s.blame.add(f.exchange, p.ID):
+		err = fmt.Errorf("%w (%w)", errBroken, s.cause)
+	case errors.Is(err, errSuspect):
 		err = fmt.Errorf("%w: %w", outbox.ErrUnpublishable, s.cause)
 	}
 	return outbox.Receipt{Err: err, Epoch: s.epoch}

@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -102,6 +103,54 @@ func TestPublisher_MessageThatTheClientCannotEncodeIsFound(t *testing.T) {
 		}
 		require.NoError(t, r.Err, "receipt %d", i)
 	}
+}
+
+// A broken exchange is an outage: it must not make the ledger dead, attempt by attempt.
+func TestPublisher_ExchangeThatTakesNothingSpendsFewAttempts(t *testing.T) {
+	t.Parallel()
+	p := internalPublisher(t)
+	p.strategy = spoiled{p.strategy, strings.Repeat("x", 300)}
+	running(t, p)
+	batch := batchOf(40)
+	for i := range batch {
+		if i != 20 {
+			batch[i].Topic = "bad"
+		}
+	}
+	outcomes := func() map[error]int {
+		out := map[error]int{}
+		for _, r := range p.Publish(t.Context(), batch) {
+			for _, kind := range []error{nil, outbox.ErrUnpublishable, outbox.ErrNacked} {
+				if errors.Is(r.Err, kind) {
+					out[kind]++
+				}
+			}
+		}
+		return out
+	}
+	require.Equal(t, map[error]int{outbox.ErrUnpublishable: maxBlamed - 1, outbox.ErrNacked: 41 - maxBlamed}, outcomes())
+	require.Equal(t, map[error]int{outbox.ErrNacked: 40}, outcomes(), "no more, however often it is tried")
+
+	p.blame.confirmed(strings.Repeat("x", 300))
+	require.False(t, p.blame.some.Load())
+	require.Equal(t, map[error]int{outbox.ErrUnpublishable: maxBlamed - 1, outbox.ErrNacked: 41 - maxBlamed}, outcomes())
+}
+
+func TestBlame_OneMessageIsNoBrokenExchangeHoweverOftenItEndsTheChannel(t *testing.T) {
+	t.Parallel()
+	var b blame
+	for range 10 * maxBlamed {
+		require.False(t, b.add("e", 1))
+	}
+	for id := range int64(maxBlamed - 2) {
+		require.False(t, b.add("e", id+2))
+	}
+	require.False(t, b.add("other", 100))
+	require.True(t, b.add("e", 100))
+	b.confirmed("other")
+	require.True(t, b.add("e", 1))
+	b.confirmed("e")
+	require.False(t, b.add("e", 1))
 }
 
 // The broker closes the whole connection with 541 for a delay that is no number. Whoever sent it, the others are confirmed.
