@@ -31,8 +31,8 @@ func benchRelay(ctx context.Context, s services, o options) (l line, err error) 
 	}
 	defer func() { err = errors.Join(err, led.close()) }()
 
-	relayed := func(int) (float64, error) { return drainRound(ctx, s, led, o.rows) }
-	raw := func(int) (rate float64, err error) {
+	relayed := func() (float64, error) { return drainRound(ctx, s, led, o.rows) }
+	raw := func() (rate float64, err error) {
 		if err := emptyExchange(ctx, s.amqp); err != nil {
 			return 0, err
 		}

@@ -10,7 +10,7 @@ import (
 // direct exchange. A stand-in much slower than a queue would hide what the relay costs, so this aim is required.
 func benchStandIn(ctx context.Context, s services, o options) (line, error) {
 	const delay, direct, queue = "bench.standin.delay", "bench.standin.direct", "bench.standin.queue"
-	delayed := func(int) (rate float64, err error) {
+	delayed := func() (rate float64, err error) {
 		err = withBroker(ctx, s.amqp, func(ch *amqp.Channel) error {
 			if err := declareDelay(ch, delay); err != nil {
 				return err
@@ -22,7 +22,7 @@ func benchStandIn(ctx context.Context, s services, o options) (line, error) {
 		})
 		return rate, err
 	}
-	queued := func(int) (rate float64, err error) {
+	queued := func() (rate float64, err error) {
 		err = withBroker(ctx, s.amqp, func(ch *amqp.Channel) error {
 			if err := ch.ExchangeDeclare(direct, amqp.ExchangeDirect, true, false, false, false, nil); err != nil {
 				return err

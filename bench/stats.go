@@ -23,6 +23,15 @@ func percentile(values []float64, p float64) float64 {
 	return v[max(rank, 1)-1]
 }
 
+// percentiles returns the percentile of each round.
+func percentiles(rounds [][]float64, p float64) []float64 {
+	out := make([]float64, len(rounds))
+	for i, values := range rounds {
+		out[i] = percentile(values, p)
+	}
+	return out
+}
+
 func extremes(values []float64) (low, high float64) {
 	return slices.Min(values), slices.Max(values)
 }
@@ -36,23 +45,32 @@ func round(x float64) float64 {
 	return math.Round(x*scale) / scale
 }
 
-// interleave measures a and b in turns, rounds times each, and lets them take turns at going first.
-func interleave(rounds int, a, b func(round int) (float64, error)) (as, bs []float64, err error) {
-	for i := range rounds {
-		turns := []struct {
-			measure func(int) (float64, error)
-			into    *[]float64
-		}{{a, &as}, {b, &bs}}
+// alternate runs a and b in turns, n times each, and lets them take turns at going first.
+func alternate(n int, a, b func(i int) error) error {
+	for i := range n {
+		first, second := a, b
 		if i%2 == 1 {
-			slices.Reverse(turns)
+			first, second = b, a
 		}
-		for _, t := range turns {
-			x, err := t.measure(i)
-			if err != nil {
-				return nil, nil, err
-			}
-			*t.into = append(*t.into, x)
+		if err := first(i); err != nil {
+			return err
+		}
+		if err := second(i); err != nil {
+			return err
 		}
 	}
-	return as, bs, nil
+	return nil
+}
+
+// interleave measures a and b in turns, rounds times each.
+func interleave(rounds int, a, b func() (float64, error)) (as, bs []float64, err error) {
+	into := func(out *[]float64, measure func() (float64, error)) func(int) error {
+		return func(int) error {
+			x, err := measure()
+			*out = append(*out, x)
+			return err
+		}
+	}
+	err = alternate(rounds, into(&as, a), into(&bs, b))
+	return as, bs, err
 }

@@ -64,6 +64,11 @@ func TestPercentile_SplitsTheValues(t *testing.T) {
 	})
 }
 
+func TestPercentiles_AreOfEachRound(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []float64{2, 5}, percentiles([][]float64{{3, 1, 2}, {5, 4, 6}}, 50))
+}
+
 func TestRound_KeepsFourDigits(t *testing.T) {
 	t.Parallel()
 	for x, want := range map[float64]float64{
@@ -76,8 +81,8 @@ func TestRound_KeepsFourDigits(t *testing.T) {
 func TestInterleave_TakesTurnsAtGoingFirst(t *testing.T) {
 	t.Parallel()
 	var order string
-	measure := func(name string, value float64) func(int) (float64, error) {
-		return func(int) (float64, error) {
+	measure := func(name string, value float64) func() (float64, error) {
+		return func() (float64, error) {
 			order += name
 			return value, nil
 		}
@@ -87,10 +92,19 @@ func TestInterleave_TakesTurnsAtGoingFirst(t *testing.T) {
 	require.Equal(t, "abbaab", order)
 	require.Equal(t, []float64{1, 1, 1}, as)
 	require.Equal(t, []float64{2, 2, 2}, bs)
+}
 
+func TestAlternate_EndsWithTheFirstError(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("broken")
-	_, _, err = interleave(3, measure("a", 1), func(int) (float64, error) { return 0, broken })
-	require.ErrorIs(t, err, broken)
+	calls := 0
+	count := func(int) error {
+		calls++
+		return nil
+	}
+	require.ErrorIs(t, alternate(3, count, func(int) error { return broken }), broken)
+	require.ErrorIs(t, alternate(3, func(int) error { return broken }, count), broken)
+	require.Equal(t, 1, calls)
 }
 
 func TestLine_HasTheKeysOfTheContract(t *testing.T) {
