@@ -1,23 +1,32 @@
 package devenv
 
 import (
+	"bufio"
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// keeper is what ends a service when its owner cannot. It reads a pipe whose
-// only writer is the owning process, so that end of file means "closed" or
-// "died", SIGKILL included. Every process of the service has written its group
+// keeper is what ends a service when its owner cannot. It makes the folder, so
+// that there is none without a keeper, and reads a pipe whose only writer is
+// the owning process, so that end of file means "closed" or "died", SIGKILL
+// included. Every process of the service has written its group
 // into pids before it became the service; the rename makes that final: who
 // comes later finds no folder to write to, and ends by itself.
 const keeper = `
+trap '' PIPE
+umask 077
+mkdir "$1" "$1/pids" || exit 1
+echo made
+exec >/dev/null 2>&1
 cat >/dev/null
 mv "$1/pids" "$1/ended"
 for file in "$1"/ended/*; do
@@ -63,23 +72,15 @@ func newHome(parent, name string) (*home, error) {
 	if err != nil {
 		return nil, fmt.Errorf("devenv: %w", err)
 	}
-	dir, err := os.MkdirTemp(parent, "duebox-"+name+"-")
-	if err != nil {
-		return nil, fmt.Errorf("devenv: %w", err)
-	}
-	h := &home{dir: dir}
+	h := &home{dir: filepath.Join(parent, "duebox-"+name+"-"+strings.ToLower(rand.Text()[:12]))}
 	if err := h.keep(); err != nil {
-		_ = os.RemoveAll(dir)
 		return nil, err
 	}
 	return h, nil
 }
 
-// keep makes the pids folder and starts the keeper.
+// keep starts the keeper and returns when the folder is there.
 func (h *home) keep() error {
-	if err := os.Mkdir(h.path("pids"), 0o700); err != nil {
-		return fmt.Errorf("devenv: %w", err)
-	}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("devenv: %w", err)
@@ -90,11 +91,25 @@ func (h *home) keep() error {
 	h.keeper.Dir = "/"
 	h.keeper.Env = baseEnv("/")
 	h.keeper.Stdin = read
+	said, say, err := os.Pipe()
+	if err != nil {
+		_ = write.Close()
+		return fmt.Errorf("devenv: %w", err)
+	}
+	defer func() { _ = said.Close() }()
+	h.keeper.Stdout, h.keeper.Stderr = say, say
 	// A session of its own: Ctrl-C in the terminal must not end the keeper.
 	h.keeper.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := h.keeper.Start(); err != nil {
+	err = h.keeper.Start()
+	_ = say.Close()
+	if err != nil {
 		_ = write.Close()
 		return fmt.Errorf("devenv: start keeper: %w", err)
+	}
+	if line, _ := bufio.NewReader(said).ReadString('\n'); line != "made\n" {
+		_ = write.Close()
+		_ = h.keeper.Wait()
+		return fmt.Errorf("devenv: make %s: %s", h.dir, strings.TrimSpace(line))
 	}
 	h.alive = write
 	return nil
