@@ -19,8 +19,9 @@ type drive struct {
 
 	placed  atomic.Int64
 	mu      sync.Mutex
-	numbers []string // of the orders that were accepted
-	late    []string // payment ids of the payments that came too late
+	numbers []string  // of the orders that were accepted
+	late    []string  // payment ids of the payments that came too late
+	moved   time.Time // when an order was last seen closed, or a buyer began to wait for it
 }
 
 // run returns when all orders are placed and all payments made, or with the first error.
@@ -76,22 +77,38 @@ func (d *drive) buy(ctx context.Context, p planned) error {
 }
 
 // awaitClosed holds a payment at twice the limit back while the order is still pending, because the broker is down: it would
-// be taken, and an order that was lost would look as if it had been paid in time. An order that stays pending is not paid at
-// all, and the check counts it as lost.
+// be taken, and an order that was lost would look as if it had been paid in time. When no order closes any more it
+// is not paid at all, and the check counts it as lost.
 func (d *drive) awaitClosed(ctx context.Context, no string) (bool, error) {
-	end := time.Now().Add(patience)
-	for {
+	d.move()
+	for wait := retryPause; ; wait = min(2*wait, 5*time.Second) {
 		status, err := d.shop.status(ctx, no)
-		if err != nil || status != "pending" {
-			return err == nil, err
+		if err != nil {
+			return false, err
 		}
-		if time.Now().After(end) {
+		if status != "pending" {
+			d.move()
+			return true, nil
+		}
+		if d.stillFor() > patience {
 			return false, nil
 		}
-		if err := pause(ctx, retryPause); err != nil {
+		if err := pause(ctx, wait); err != nil {
 			return false, err
 		}
 	}
+}
+
+func (d *drive) move() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.moved = time.Now()
+}
+
+func (d *drive) stillFor() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(d.moved)
 }
 
 // preload makes everything available that the plan asks for.

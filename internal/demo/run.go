@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// How long after the last due time an order may still be pending without being lost.
+	// How long nothing must have moved for an order that is past its due time to be lost: a backlog that is being worked off is
+	// late only.
 	patience = time.Minute
 	// How long nothing must have been delivered for the run to be over: duplicates come last.
 	quietTime = time.Second
@@ -174,7 +175,10 @@ func (r *run) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 // awaitEnd waits until no order is pending, no message can take effect any more and no delivery comes, or an order is
 // lost. It returns when that was so.
 func (r *run) awaitEnd(ctx context.Context) (time.Time, error) {
-	var lost time.Time // when a pending order counts as lost
+	var (
+		last  status
+		moved = time.Now()
+	)
 	for {
 		s, err := readStatus(ctx, r.services.db)
 		if err != nil {
@@ -184,10 +188,10 @@ func (r *run) awaitEnd(ctx context.Context) (time.Time, error) {
 		if s.pending == 0 && s.live == 0 {
 			return now, r.awaitQuiet(ctx)
 		}
-		if lost.IsZero() || s.untilDue > 0 {
-			lost = now.Add(max(0, s.untilDue) + patience)
+		if s.untilDue > 0 || s.pending != last.pending || s.live != last.live {
+			last, moved = s, now
 		}
-		if now.After(lost) {
+		if now.Sub(moved) > patience {
 			return now, nil
 		}
 		if err := pause(ctx, pollPause); err != nil {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -73,7 +72,7 @@ func play(t *testing.T, o demo.Options) (result demo.Result, err error) {
 		return err
 	})
 	err = demo.Run(t.Context(), o)
-	require.True(t, empty(t, o.Dir), "files are left")
+	require.Empty(t, filesOf(o.Dir, ""))
 	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
 	require.Greater(t, len(lines), 10, "no table: %s, %v", stderr.String(), err)
 	last := json.NewDecoder(strings.NewReader(lines[len(lines)-1]))
@@ -81,14 +80,6 @@ func play(t *testing.T, o demo.Options) (result demo.Result, err error) {
 	require.NoError(t, last.Decode(&result))
 	t.Logf("%s\n%s", stdout.String(), stderr.String())
 	return result, err
-}
-
-// empty tells whether dir has nothing in it but the named files.
-func empty(t *testing.T, dir string, except ...string) bool {
-	t.Helper()
-	left, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	return !slices.ContainsFunc(left, func(e os.DirEntry) bool { return !slices.Contains(except, e.Name()) })
 }
 
 // orders makes an orders file of n orders: one third is never paid, one third at once, one third much too late.
@@ -157,6 +148,6 @@ func TestRun_RefusesBadOptionsBeforeItStartsAnything(t *testing.T) {
 		change(&o)
 		o.Dir = t.TempDir()
 		require.ErrorContains(t, demo.Run(t.Context(), o), want)
-		require.True(t, empty(t, o.Dir))
+		require.Empty(t, filesOf(o.Dir, ""))
 	}
 }
