@@ -79,6 +79,9 @@ func baseEnv(home string) []string {
 	return []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=" + home,
+		// A MariaDB that starts deletes the temporary tables that it finds in
+		// its folder for them, another server's too.
+		"TMPDIR=" + home,
 		"LANG=C.UTF-8",
 		"TZ=" + os.Getenv("TZ"),
 	}
