@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"gorm.io/gorm"
 
@@ -34,9 +35,16 @@ func (d direction) delta(quantity int64) (available, reserved, sold int64) {
 // move moves the units of an order's items and writes why. It must be a transaction's last step: a product's row is locked
 // from here to the commit, and products are locked by SKU.
 func move(tx *gorm.DB, d direction, no string, items []model.Item) error {
-	// The key "once" refuses a second movement of an item in one direction.
+	// Values and not INSERT ... SELECT: for that MariaDB locks the whole table's counter until the statement ends, and every
+	// order waits for every other. The key "once" refuses a second movement of an item in one direction.
+	rows := make([]string, len(items))
+	args := make([]any, 0, 5*len(items))
+	for i, it := range items {
+		rows[i] = "(?, ?, ?, ?, ?, UTC_TIMESTAMP(6))"
+		args = append(args, it.SKU, no, i, string(d), it.Quantity)
+	}
 	err := tx.Exec(`INSERT INTO stock_movements (sku, order_no, item, direction, quantity, moved_at)
-		SELECT sku, order_no, item, ?, quantity, UTC_TIMESTAMP(6) FROM order_items WHERE order_no = ?`, string(d), no).Error
+		VALUES `+strings.Join(rows, ", "), args...).Error
 	if err != nil {
 		return err
 	}
