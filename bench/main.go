@@ -42,8 +42,8 @@ func benchmarks() []benchmark {
 }
 
 func main() {
-	if os.Getenv(relayVariable) != "" {
-		os.Exit(relayProcess())
+	if os.Getenv(workerVariable) != "" {
+		os.Exit(workerProcess())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	flags.SetOutput(log)
 	o := options{log: log}
 	flags.IntVar(&o.rounds, "rounds", 5, "measure each variant `N` times")
-	flags.IntVar(&o.rows, "rows", 50_000, "messages (relay, standin) in one round")
+	flags.IntVar(&o.rows, "rows", 50_000, "messages (relay, standin; memory: handed over) in one round")
 	flags.IntVar(&o.waiting, "waiting", 1_000_000, "rows that wait in the memory benchmark")
 	flags.IntVar(&o.orders, "orders", 4000, "transactions (enqueue) in one round")
 	profile := flags.String("profile", "", "write a CPU profile of this process to `FILE`")

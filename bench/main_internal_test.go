@@ -15,8 +15,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(relayVariable) != "" { // the memory benchmark has started us as its relay
-		os.Exit(relayProcess())
+	if os.Getenv(workerVariable) != "" { // the memory benchmark has started us as its worker
+		os.Exit(workerProcess())
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -15,17 +15,21 @@ import (
 	"syscall"
 	"time"
 
+	"gorm.io/gorm"
+
 	"github.com/duebox/duebox/internal/database"
 	"github.com/duebox/duebox/outbox"
+	"github.com/duebox/duebox/outbox/rabbitmq"
+	"github.com/duebox/duebox/worker"
 )
 
 const (
-	relayVariable = "DUEBOX_BENCH_RELAY" // makes this program a relay on the services of MYSQL_DSN and AMQP_URL
-	mebi          = 1 << 20
-	farAway       = 48 * time.Hour
+	workerVariable = "DUEBOX_BENCH_WORKER" // makes this program a worker on the services of MYSQL_DSN and AMQP_URL
+	mebi           = 1 << 20
+	farAway        = 48 * time.Hour
 )
 
-// benchMemory measures the most memory that a relay in a process of its own ever had resident, with many rows waiting for
+// benchMemory measures the most memory that a worker in a process of its own ever had resident, with many rows waiting for
 // days and some to be handed over at once.
 func benchMemory(ctx context.Context, s services, o options) (l line, err error) {
 	led, err := openLedger(ctx, s.dsn)
@@ -45,23 +49,23 @@ func benchMemory(ctx context.Context, s services, o options) (l line, err error)
 		if err := led.fill(ctx, near, dueIn); err != nil {
 			return line{}, err
 		}
-		peak, err := relayPeak(ctx, s, led)
+		peak, err := workerPeak(ctx, s, led)
 		if err != nil {
 			return line{}, err
 		}
 		peaks = append(peaks, float64(peak)/mebi)
 	}
-	l = alone("memory", fmt.Sprintf("peak of a relay process, %d rows waiting, %d of them handed over", o.waiting, near), "MiB", peaks)
+	l = alone("memory", fmt.Sprintf("peak of a worker process, %d rows waiting, %d of them handed over", o.waiting, near), "MiB", peaks)
 	l.Exchange = s.exchange
 	l.Aim = 100
 	l.Met = l.Max < l.Aim
 	return l, nil
 }
 
-// relayPeak runs a relay process until it has settled everything within its horizon, and returns its peak resident memory
+// workerPeak runs a worker process until it has settled everything within its horizon, and returns its peak resident memory
 // in bytes.
-func relayPeak(ctx context.Context, s services, led *ledger) (peak int64, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, drainEnd, errors.New("the relay was too slow"))
+func workerPeak(ctx context.Context, s services, led *ledger) (peak int64, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, drainEnd, errors.New("the worker was too slow"))
 	defer cancel()
 	self, err := os.Executable()
 	if err != nil {
@@ -69,7 +73,7 @@ func relayPeak(ctx context.Context, s services, led *ledger) (peak int64, err er
 	}
 	var said bytes.Buffer
 	cmd := exec.CommandContext(ctx, self) //nolint:gosec // this program
-	cmd.Env = append(os.Environ(), relayVariable+"=1", "MYSQL_DSN="+s.dsn, "AMQP_URL="+s.amqp)
+	cmd.Env = append(os.Environ(), workerVariable+"=1", "MYSQL_DSN="+s.dsn, "AMQP_URL="+s.amqp)
 	cmd.Stderr = &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	alive, err := cmd.StdinPipe() // its end tells the process to stop
@@ -85,7 +89,7 @@ func relayPeak(ctx context.Context, s services, led *ledger) (peak int64, err er
 	}
 	_ = alive.Close()
 	if waited := cmd.Wait(); waited != nil {
-		err = errors.Join(err, fmt.Errorf("relay process: %w: %s", waited, said.String()))
+		err = errors.Join(err, fmt.Errorf("worker process: %w: %s", waited, said.String()))
 	}
 	return peak, err
 }
@@ -122,8 +126,8 @@ func peakMemory(pid int) (int64, error) {
 	return 0, fmt.Errorf("process %d has no VmHWM", pid)
 }
 
-// relayProcess is the other process: a relay until its standard input ends.
-func relayProcess() int {
+// workerProcess is the other process: a whole worker until its standard input ends.
+func workerProcess() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
@@ -131,14 +135,14 @@ func relayProcess() int {
 		defer cancel()
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}()
-	if err := relayUntil(ctx, os.Getenv("MYSQL_DSN"), os.Getenv("AMQP_URL")); err != nil {
+	if err := workUntil(ctx, os.Getenv("MYSQL_DSN"), os.Getenv("AMQP_URL")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
 }
 
-func relayUntil(ctx context.Context, dsn, url string) error {
+func workUntil(ctx context.Context, dsn, url string) error {
 	db, err := database.Open(ctx, dsn)
 	if err != nil {
 		return err
@@ -148,9 +152,14 @@ func relayUntil(ctx context.Context, dsn, url string) error {
 		return err
 	}
 	defer func() { _ = pool.Close() }()
-	store, err := outbox.NewStore(db, outbox.StoreConfig{})
+	none := func(context.Context, *gorm.DB, outbox.Delivery) error {
+		return errors.New("nothing is due during a measurement")
+	}
+	w, err := worker.New(db, url, map[string]worker.Effect{topic: none}, worker.Config{
+		HTTPAddr: "127.0.0.1:0", Namespace: namespace, Strategy: rabbitmq.Plugin, Horizon: horizon,
+	})
 	if err != nil {
 		return err
 	}
-	return runRelay(ctx, store, url, func(p outbox.Publisher) outbox.Publisher { return p })
+	return w.Run(ctx)
 }
