@@ -83,14 +83,11 @@ func (f *flight) end(items ...item) {
 	}
 }
 
-// room returns how many more rows may be taken.
-func (f *flight) room() int {
+// room returns how many more rows and bytes may be taken.
+func (f *flight) room() (rows, bytes int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.bytes >= f.maxBytes {
-		return 0
-	}
-	return f.maxRows - f.total()
+	return f.maxRows - f.total(), f.maxBytes - f.bytes
 }
 
 func (f *flight) ofShard(shard int) int {

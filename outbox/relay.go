@@ -191,8 +191,23 @@ func (r *Relay) take(ctx context.Context, chunks chan<- []item) {
 			}
 		}
 		if !more {
-			_ = sleep(ctx, pause)
+			r.rest(ctx, pause)
 		}
+	}
+}
+
+// rest waits for d or, when so much is in flight that no more is taken, until some of it has ended.
+func (r *Relay) rest(ctx context.Context, d time.Duration) {
+	var free <-chan struct{}
+	if rows, bytes := r.flight.room(); rows < r.cfg.MaxInFlight/4 || bytes <= 0 {
+		free = r.flight.free
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-free:
+	case <-ctx.Done():
 	}
 }
 

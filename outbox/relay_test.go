@@ -458,3 +458,51 @@ func withParams(t *testing.T, name, params string) string {
 	})
 	return base[:at+1] + name + "?" + strings.Join(append(kept, params), "&")
 }
+
+func TestRelay_TakesNoMoreBytesThanItMayHold(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	const messages, size = 300, 10_000
+	l.exec(t, `INSERT INTO outbox_messages (shard, topic, content_type, payload, due_at, available_at, created_at)
+		SELECT seq % 16, 'test', 'a/b', REPEAT('x', ?), UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE, UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE, UTC_TIMESTAMP(6) FROM `+numbers(messages), size)
+	broker := newBroker(t)
+	var largest atomic.Int64
+	inFlight := atomic.Int64{}
+	counting := publisherFunc(func(ctx context.Context, batch []outbox.Publication) []outbox.Receipt {
+		n := int64(0)
+		for _, p := range batch {
+			n += int64(len(p.Payload))
+		}
+		largest.Store(max(largest.Load(), inFlight.Add(n)))
+		defer inFlight.Add(-n)
+		return broker.Publish(ctx, batch)
+	})
+	l.start(t, counting, outbox.RelayConfig{Poll: quick, MaxInFlightBytes: 5 * size})
+	eventually(t, "all are settled", func() bool { return l.count(t, "state = 'published'") == messages })
+	require.LessOrEqual(t, largest.Load(), int64(6*size))
+	require.Len(t, broker.Published(), messages)
+}
+
+type publisherFunc func(ctx context.Context, batch []outbox.Publication) []outbox.Receipt
+
+func (f publisherFunc) Publish(ctx context.Context, batch []outbox.Publication) []outbox.Receipt {
+	return f(ctx, batch)
+}
+
+func TestRelay_HeldRowsDoNotStopTheirOwnRelease(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	broker := newBroker(t)
+	const messages = 100 // more than may be in flight
+	for range messages {
+		l.enqueue(t, outbox.Message{Delay: 1500 * time.Millisecond})
+	}
+	l.exec(t, "UPDATE outbox_messages SET held = TRUE")
+	l.start(t, broker, outbox.RelayConfig{Poll: quick, MaxInFlight: 16})
+	eventually(t, "all are published", func() bool { return len(broker.Published()) == messages })
+	for _, p := range broker.Published() {
+		now, err := l.Now(t.Context())
+		require.NoError(t, err)
+		require.False(t, now.Before(p.DueAt))
+	}
+}

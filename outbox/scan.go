@@ -25,6 +25,7 @@ type scanner struct {
 	full     time.Time // when the last scan from the beginning of time began
 	lowWater int64     // microseconds since 1970; scans since the last front saw nothing before it
 	lowered  int64     // least available_at that was let go unsettled since; noWater: none
+	rowBytes int       // mean of the last scan that read any
 }
 
 type position struct{ available, id int64 }
@@ -70,14 +71,19 @@ func (s *scanner) begin(now time.Time, mine []int) [shards]position {
 	return s.at
 }
 
-// end notes the last row read from each shard, and the database's time of the scan if it saw any row.
+// end notes the last row read from each shard, and the database's time of the scan.
 func (s *scanner) end(items []item, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lowWater = min(s.lowWater, now.Add(-openFor).UnixMicro())
+	bytes := 0
 	for _, it := range items {
 		s.at[it.shard] = position{it.available, it.pub.ID}
 		s.lowWater = min(s.lowWater, it.available)
+		bytes += it.bytes
+	}
+	if len(items) > 0 {
+		s.rowBytes = bytes / len(items)
 	}
 }
 
@@ -85,23 +91,17 @@ func (s *scanner) end(items []item, now time.Time) {
 // taken at once.
 func (r *Relay) scan(ctx context.Context) (taken []item, more bool, err error) {
 	mine := r.leases.takeable(time.Now())
-	if len(mine) == 0 {
+	rows, bytes := r.flight.room()
+	if len(mine) == 0 || rows < r.cfg.MaxInFlight/4 || bytes <= 0 {
 		return nil, false, nil
-	}
-	room := r.flight.room()
-	if room < r.cfg.MaxInFlight/4 {
-		select {
-		case <-r.flight.free:
-		case <-ctx.Done():
-		}
-		return nil, true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	perShard := max(1, min(scanRows, room)/len(mine))
+	// Rows as large as those of the scan before must fit as well; readWork stops where they do not.
+	perShard := max(1, min(scanRows, rows, bytes/max(1, r.scanner.rowBytes))/len(mine))
 	r.flight.beginScan()
 	query, args := takeQuery(mine, r.scanner.begin(time.Now(), mine), r.cfg.Horizon, perShard)
-	read, err := r.store.readWork(ctx, query, args)
+	read, more, err := r.store.readWork(ctx, bytes, query, args)
 	if err != nil {
 		return nil, false, fmt.Errorf("take work: %w", err)
 	}
@@ -152,12 +152,16 @@ func takeQuery(mine []int, from [shards]position, horizon time.Duration, perShar
 	return q.String(), args
 }
 
-func (s *Store) readWork(ctx context.Context, query string, args []any) ([]item, error) {
+// readWork reads rows until room bytes are used up; cut says that it stopped before the last.
+func (s *Store) readWork(ctx context.Context, room int, query string, args []any) (items []item, cut bool, err error) {
 	ledger, err := s.StoreID(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return queryAll(ctx, s.sql, func(rows *sql.Rows, it *item) error {
+	items, err = queryAll(ctx, s.sql, func(rows *sql.Rows, it *item) error {
+		if cut = room <= 0; cut {
+			return errEnough
+		}
 		var (
 			headers  []byte
 			now, due int64
@@ -173,6 +177,8 @@ func (s *Store) readWork(ctx context.Context, query string, args []any) ([]item,
 			it.broken = fmt.Errorf("%w: %w", ErrUnpublishable, err)
 		}
 		it.bytes = len(it.pub.Payload) + len(headers)
+		room -= it.bytes
 		return nil
 	}, query, args...)
+	return items, cut, err
 }

@@ -28,6 +28,9 @@ func execCount(ctx context.Context, c conn, query string, args ...any) (int64, e
 	return res.RowsAffected()
 }
 
+// errEnough ends a queryAll without error before the last row.
+var errEnough = errors.New("outbox: enough rows")
+
 // queryAll runs a query and returns its rows.
 func queryAll[T any](ctx context.Context, c conn, scan func(rows *sql.Rows, row *T) error, query string, args ...any) ([]T, error) {
 	rows, err := c.QueryContext(ctx, query, args...)
@@ -38,7 +41,11 @@ func queryAll[T any](ctx context.Context, c conn, scan func(rows *sql.Rows, row 
 	var out []T
 	for rows.Next() {
 		var row T
-		if err := scan(rows, &row); err != nil {
+		err := scan(rows, &row)
+		if errors.Is(err, errEnough) {
+			return out, nil
+		}
+		if err != nil {
 			return nil, err
 		}
 		out = append(out, row)
