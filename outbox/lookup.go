@@ -57,7 +57,7 @@ func (s *Store) lookup(ctx context.Context, where string, args ...any) (Record, 
 	)
 	err := s.sql.QueryRowContext(ctx, `SELECT id, topic, COALESCE(message_key, ''), state, generation, attempts, publishes, repairs,
 		COALESCE(last_error, ''), `+micros1970("due_at")+`, `+micros1970("created_at")+`,
-		COALESCE(`+micros1970("published_at")+`, -1), COALESCE(`+micros1970("finished_at")+`, -1)
+		`+micros1970("published_at")+`, COALESCE(`+micros1970("finished_at")+`, -1)
 		FROM outbox_messages WHERE `+where, args...).Scan(
 		&r.ID, &r.Topic, &r.Key, &r.State, &r.Generation, &r.Attempts, &r.Publishes, &r.Repairs,
 		&r.LastError, &due, &created, &published, &finish)
@@ -68,7 +68,7 @@ func (s *Store) lookup(ctx context.Context, where string, args ...any) (Record, 
 		return Record{}, fmt.Errorf("look up message: %w", err)
 	}
 	r.DueAt, r.CreatedAt = fromMicros(due), fromMicros(created)
-	if published >= 0 {
+	if published > 0 {
 		r.PublishedAt = fromMicros(published)
 	}
 	if finish >= 0 {

@@ -14,6 +14,8 @@ const (
 	// How long the settling of a message that was due when it was published waits for its effect, which
 	// makes settling it unnecessary.
 	settleWait = 200 * time.Millisecond
+	// The most that one statement settles: a few publishes' worth, when settling lags behind.
+	settleRows = 512
 	// The pause before a row that somebody holds locked is tried again.
 	lockedPause = time.Second
 )
@@ -48,6 +50,7 @@ func (r *Relay) settle(ctx context.Context, confirmed <-chan []confirmation) {
 				confirmed = nil
 				break
 			}
+			rows = gather(rows, confirmed)
 			var due, ahead []confirmation
 			for _, c := range rows {
 				if c.due {
@@ -72,6 +75,22 @@ func (r *Relay) settle(ctx context.Context, confirmed <-chan []confirmation) {
 	}
 }
 
+// gather adds what is confirmed by now, up to about settleRows: larger statements cost less a row.
+func gather(rows []confirmation, confirmed <-chan []confirmation) []confirmation {
+	for len(rows) < settleRows {
+		select {
+		case more := <-confirmed:
+			if more == nil { // closed, which the caller finds out next
+				return rows
+			}
+			rows = append(rows, more...)
+		default:
+			return rows
+		}
+	}
+	return rows
+}
+
 func (s *settler) wait(pause time.Duration, rows []confirmation, ask bool) {
 	if len(rows) == 0 {
 		return
@@ -87,7 +106,7 @@ func (s *settler) settle(ctx context.Context, rows []confirmation) {
 	})
 	for len(rows) > 0 {
 		n := 1
-		for n < len(rows) && n < chunkRows && rows[n].epoch == rows[0].epoch && rows[n].revision == rows[0].revision {
+		for n < len(rows) && n < settleRows && rows[n].epoch == rows[0].epoch && rows[n].revision == rows[0].revision {
 			n++
 		}
 		s.write(ctx, rows[:n])
