@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -11,10 +12,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// AMQP is the URL of the shared broker.
+// AMQP is the URL of the shared broker, which has the delayed exchange.
 func AMQP(tb testing.TB) string {
 	tb.Helper()
 	return setting(tb, "AMQP_URL")
+}
+
+// Plain is the URL of a shared broker that need not have the delayed exchange:
+// that of AMQP_PLAIN_URL, a newer one say, or else the same.
+func Plain(tb testing.TB) string {
+	tb.Helper()
+	if url := os.Getenv("AMQP_PLAIN_URL"); url != "" {
+		return url
+	}
+	return AMQP(tb)
 }
 
 // Namespace is a random prefix for the names on the shared broker. When the
@@ -22,7 +33,12 @@ func AMQP(tb testing.TB) string {
 // deleted; of the work queues those of the given topics.
 func Namespace(tb testing.TB, topics ...string) string {
 	tb.Helper()
-	url := AMQP(tb)
+	return NamespaceOn(tb, AMQP(tb), topics...)
+}
+
+// NamespaceOn is Namespace on the broker at url.
+func NamespaceOn(tb testing.TB, url string, topics ...string) string {
+	tb.Helper()
 	namespace := "t" + name()
 	tb.Cleanup(func() {
 		if err := remove(url, namespace, topics); err != nil {
