@@ -20,8 +20,6 @@ type Strategy string
 const (
 	StrategyAuto   Strategy = "auto"   // ask the broker, then choose
 	StrategyPlugin Strategy = "plugin" // the x-delayed-message exchange
-	StrategyHold   Strategy = "hold"   // MySQL holds messages until they are due
-	StrategyTiers  Strategy = "tiers"  // queues with a time to live that dead-letter
 )
 
 // Config is every setting of api and worker. The comment of a field is its row in the README's table.
@@ -29,7 +27,7 @@ const (
 type Config struct {
 	// Where the API listens. Anything but a loopback address needs both `ADMIN_TOKEN` and `API_TOKEN`.
 	HTTPAddr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:8080"`
-	// Where the worker answers `/healthz`, `/readyz` and `/metrics`.
+	// Where the worker answers `/healthz`, `/readyz` and `/metrics`. Anything but a loopback address needs `ADMIN_TOKEN`.
 	WorkerHTTPAddr string `env:"WORKER_HTTP_ADDR" envDefault:"127.0.0.1:9090"`
 	// MySQL 8 or MariaDB 10.6+, in the form of go-sql-driver: `user:password@tcp(host:3306)/database`.
 	MySQLDSN Secret `env:"MYSQL_DSN"`
@@ -37,7 +35,7 @@ type Config struct {
 	AMQPURL Secret `env:"AMQP_URL"`
 	// Prefix of every exchange and queue, so that several installations can share a broker.
 	Namespace string `env:"NAMESPACE" envDefault:"duebox"`
-	// How messages are delayed: `auto`, `plugin`, `hold` or `tiers`.
+	// How messages are delayed: `auto` or `plugin`. `hold` and `tiers` are not built yet and refused.
 	DelayStrategy Strategy `env:"DELAY_STRATEGY" envDefault:"auto"`
 	// How far ahead of its fire time a message is handed to the broker; what is due later waits in MySQL.
 	Horizon time.Duration `env:"HORIZON" envDefault:"10m"`
@@ -57,15 +55,15 @@ type Config struct {
 	OrderTimeoutFlash time.Duration `env:"ORDER_TIMEOUT_FLASH" envDefault:"10m"`
 	// The same for presales.
 	OrderTimeoutPresale time.Duration `env:"ORDER_TIMEOUT_PRESALE" envDefault:"24h"`
-	// When the reconciler runs: five cron fields, or a descriptor such as `@every 30s`.
+	// When the reconciler runs: five cron fields in UTC, or a descriptor such as `@hourly` or `@every 30s`.
 	ReconcileSchedule string `env:"RECONCILE_SCHEDULE" envDefault:"* * * * *"`
 	// How long done and canceled messages are kept before they are purged.
 	Retention time.Duration `env:"RETENTION" envDefault:"168h"`
 	// Whether api and worker bring the database's schema up to date when they start.
 	MigrateOnStart bool `env:"MIGRATE_ON_START" envDefault:"true"`
-	// Bearer token of the admin routes.
+	// Bearer token that `/metrics` wants, of the API and of the worker. Empty: none.
 	AdminToken Secret `env:"ADMIN_TOKEN"`
-	// Bearer token of all other routes.
+	// Bearer token that everything below `/v1` wants. Empty: none. `/healthz` and `/readyz` are always open.
 	APIToken Secret `env:"API_TOKEN"`
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/duebox/duebox/config"
@@ -102,7 +103,7 @@ func TestLoad_ReportsEveryProblemAtOnce(t *testing.T) {
 		`WORKER_HTTP_ADDR: is "9090", want host:port with a numeric port`,
 		`AMQP_URL: want amqp://user:password@host:5672/vhost or amqps://, special characters percent-encoded`,
 		`NAMESPACE: is "a b", want 1 to 64 of A-Z a-z 0-9 . _ - and not the broker's own prefix amq.`,
-		`DELAY_STRATEGY: is "magic", want auto, plugin, hold or tiers`,
+		`DELAY_STRATEGY: is "magic", want auto or plugin; hold and tiers are not built yet`,
 		`HORIZON: is "50d", want a duration such as 90s or 1h30m, from 1ms to 1193h2m47.295s`,
 		`GRACE: is "-1s", want a duration such as 90s or 1h30m, from 1ms to 24h0m0s`,
 		`MAX_ATTEMPTS: is "0", want a whole number from 1 to 1000`,
@@ -112,7 +113,7 @@ func TestLoad_ReportsEveryProblemAtOnce(t *testing.T) {
 		`ORDER_TIMEOUT_NORMAL: is "0s", want a duration such as 90s or 1h30m, from 1ms to 8760h0m0s`,
 		`ORDER_TIMEOUT_FLASH: is "10", want a duration such as 90s or 1h30m, from 1ms to 8760h0m0s`,
 		`ORDER_TIMEOUT_PRESALE: is "9000h", want a duration such as 90s or 1h30m, from 1ms to 8760h0m0s`,
-		`RECONCILE_SCHEDULE: is "* * *", want five cron fields, or @ and a descriptor`,
+		`RECONCILE_SCHEDULE: is "* * *", want five cron fields (minute hour day month weekday), @every with a duration from 1s, or @hourly, @daily, @weekly, @monthly, @yearly`,
 		`RETENTION: is "1ms", want a duration such as 90s or 1h30m, from 1s to 87600h0m0s`,
 		`MIGRATE_ON_START: is "maybe", want true or false`,
 		`ADMIN_TOKEN: want printable ASCII without spaces`,
@@ -127,12 +128,12 @@ func TestLoad_JudgesEachForm(t *testing.T) {
 			bad:  []string{":8080", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.org:1", "localhost.evil.org:1", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:65536", "a b:1"},
 		},
 		"WORKER_HTTP_ADDR": {
-			good: []string{":9090", "0.0.0.0:9090", "worker.internal:9090"},
-			bad:  []string{"9090", "::1:9090", "h:-1", "h:"},
+			good: []string{"127.0.0.1:9090", "[::1]:0", "localhost:9090"},
+			bad:  []string{"9090", "::1:9090", "h:-1", "h:", ":9090", "0.0.0.0:9090", "worker.internal:9090"},
 		},
 		"MYSQL_DSN": {
-			good: []string{"/db", "u@/db", "u:p@tcp(h:3306)/db", "u:p/@:(@tcp([::1]:3306)/db?x=y", "u@unix(/run/my.sock)/db", "u:p@tcp/db"},
-			bad:  []string{"db", "u:p@tcp(h:3306)/", "u:p@tcp(h:3306)", "mysql://u:p@h:3306/db", "mysql://u:p@h/db", "u:p@h:3306/db", "u@tcp()/db", "u@tcp(h/db", "u@unix(/run/my.sock)", "u:\n@tcp(h)/db"},
+			good: []string{"/db", "u@/db", "u:p@tcp(h:3306)/db", "u:p/@:(@tcp([::1]:3306)/db?x=y", "u@unix(/run/my.sock)/db", "u:p@tcp/db", "/db?timeout=5s&parseTime=true&loc=Asia%2FShanghai&x"},
+			bad:  []string{"db", "u:p@tcp(h:3306)/", "u:p@tcp(h:3306)", "mysql://u:p@h:3306/db", "mysql://u:p@h/db", "u:p@h:3306/db", "u@tcp()/db", "u@tcp(h/db", "u@unix(/run/my.sock)", "u:\n@tcp(h)/db", "/db?timeout=abc", "/db?readTimeout=", "/db?parseTime=maybe", "/db?maxAllowedPacket=1k", "/db?a=%zz"},
 		},
 		"AMQP_URL": {
 			good: []string{"amqp://h", "amqps://u:p%40@h:5671/v?heartbeat=5", "amqp://u:p@[::1]:5672/"},
@@ -142,9 +143,9 @@ func TestLoad_JudgesEachForm(t *testing.T) {
 			good: []string{"a", "A.b_c-9", strings.Repeat("n", 64)},
 			bad:  []string{"amq.x", "a/b", "ä", strings.Repeat("n", 65)},
 		},
-		"RECONCILE_SCHEDULE": {
-			good: []string{"*/5 * * * *", "0 3 * * MON-FRI", "@hourly", "@every 1m"},
-			bad:  []string{"*", "@", "* * * * * *"},
+		"DELAY_STRATEGY": {
+			good: []string{"auto", "plugin"},
+			bad:  []string{"hold", "tiers", "AUTO"},
 		},
 		"ADMIN_TOKEN": {
 			good: []string{"x", "A.b~c+d/e=="},
@@ -161,6 +162,50 @@ func TestLoad_JudgesEachForm(t *testing.T) {
 			require.ErrorContains(t, err, name+": ", "%s=%s", name, value)
 		}
 	}
+}
+
+func TestLoad_AcceptsTheSchedulesThatCronRuns(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{
+		"* * * * *", "*/5 * * * *", "0 3 * * MON-FRI", "0,30 9-17/2 1 jan-mar,12 0", "5/15 ? 31 * sat", "@hourly", "@daily", "@midnight",
+		"@weekly", "@monthly", "@yearly", "@annually", "@every 1s", "@every 1h30m",
+	} {
+		_, err := cron.ParseStandard(value)
+		require.NoError(t, err, value)
+		_, err = config.Load([]string{"RECONCILE_SCHEDULE=" + value})
+		require.NoError(t, err, value)
+	}
+	for _, value := range []string{
+		"*", "* * * *", "* * * * * *", "99 * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * 32 * *", "* * * 13 *", "* * * foo *",
+		"* * * * 7", "5-1 * * * *", "*/0 * * * *", "*/99 * * * *", "*/ * * * *", "1- * * * *", "-1 * * * *", "+1 * * * *", "1,, * * * *",
+		"a * * * *", "TZ=0 * * * *", "@", "@every", "@every ", "@every soon", "@every 0s", "@every -5s", "@every 1ms", "@reboot", "@Hourly",
+	} {
+		_, err := config.Load([]string{"RECONCILE_SCHEDULE=" + value})
+		require.ErrorContains(t, err, "RECONCILE_SCHEDULE: is ", value)
+	}
+}
+
+// FuzzLoad_AcceptsNoScheduleThatCronRefuses keeps the rule as strict as what runs the schedules.
+func FuzzLoad_AcceptsNoScheduleThatCronRefuses(f *testing.F) {
+	for _, seed := range []string{"* * * * *", "0,30 9-17/2 1 jan-mar,12 0", "@every 1m", "*/0 99 a-b ? 7"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		if _, err := config.Load([]string{"RECONCILE_SCHEDULE=" + value}); err == nil && value != "" {
+			_, err := cron.ParseStandard(value)
+			require.NoError(t, err, "%q", value)
+		}
+	})
+}
+
+func TestLoad_WorkerAddressBeyondLoopbackNeedsTheAdminToken(t *testing.T) {
+	t.Parallel()
+	for _, tokens := range [][]string{nil, {"API_TOKEN=b"}} {
+		_, err := config.Load(append(tokens, "WORKER_HTTP_ADDR=:9090"))
+		require.EqualError(t, err, `WORKER_HTTP_ADDR: is ":9090", want a loopback address such as 127.0.0.1:9090, or ADMIN_TOKEN set`)
+	}
+	_, err := config.Load([]string{"WORKER_HTTP_ADDR=:9090", "ADMIN_TOKEN=a"})
+	require.NoError(t, err)
 }
 
 func TestLoad_AddressBeyondLoopbackNeedsBothTokens(t *testing.T) {

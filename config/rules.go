@@ -30,10 +30,12 @@ func (c *Config) rules() []rule {
 		{"HTTP_ADDR", "host:port with a numeric port", isAddress(c.HTTPAddr)},
 		{"HTTP_ADDR", "a loopback address such as 127.0.0.1:8080, or both ADMIN_TOKEN and API_TOKEN set", guarded || isLoopback(c.HTTPAddr)},
 		{"WORKER_HTTP_ADDR", "host:port with a numeric port", isAddress(c.WorkerHTTPAddr)},
+		{"WORKER_HTTP_ADDR", "a loopback address such as 127.0.0.1:9090, or ADMIN_TOKEN set", c.AdminToken.IsSet() || isLoopback(c.WorkerHTTPAddr)},
 		{"MYSQL_DSN", "user:password@tcp(host:3306)/database, which is not a URL", !c.MySQLDSN.IsSet() || isDSN(c.MySQLDSN.Reveal())},
+		{"MYSQL_DSN", "parameters that the driver takes: durations such as timeout=5s, true or false, percent-encoded text", !c.MySQLDSN.IsSet() || areParameters(c.MySQLDSN.Reveal())},
 		{"AMQP_URL", "amqp://user:password@host:5672/vhost or amqps://, special characters percent-encoded", !c.AMQPURL.IsSet() || isAMQP(c.AMQPURL.Reveal())},
 		{"NAMESPACE", "1 to 64 of A-Z a-z 0-9 . _ - and not the broker's own prefix amq.", isNamespace(c.Namespace)},
-		{"DELAY_STRATEGY", "auto, plugin, hold or tiers", slices.Contains([]Strategy{StrategyAuto, StrategyPlugin, StrategyHold, StrategyTiers}, c.DelayStrategy)},
+		{"DELAY_STRATEGY", "auto or plugin; hold and tiers are not built yet", c.DelayStrategy == StrategyAuto || c.DelayStrategy == StrategyPlugin},
 		duration("HORIZON", c.Horizon, time.Millisecond, maxHorizon),
 		duration("GRACE", c.Grace, time.Millisecond, day),
 		count("MAX_ATTEMPTS", c.MaxAttempts, 1000),
@@ -43,7 +45,7 @@ func (c *Config) rules() []rule {
 		duration("ORDER_TIMEOUT_NORMAL", c.OrderTimeoutNormal, time.Millisecond, 365*day),
 		duration("ORDER_TIMEOUT_FLASH", c.OrderTimeoutFlash, time.Millisecond, 365*day),
 		duration("ORDER_TIMEOUT_PRESALE", c.OrderTimeoutPresale, time.Millisecond, 365*day),
-		{"RECONCILE_SCHEDULE", "five cron fields, or @ and a descriptor", isSchedule(c.ReconcileSchedule)},
+		{"RECONCILE_SCHEDULE", "five cron fields (minute hour day month weekday), @every with a duration from 1s, or @hourly, @daily, @weekly, @monthly, @yearly", isSchedule(c.ReconcileSchedule)},
 		duration("RETENTION", c.Retention, time.Second, 3650*day),
 		{"MIGRATE_ON_START", "true or false", true},
 		{"ADMIN_TOKEN", "printable ASCII without spaces", isToken(c.AdminToken.Reveal())},
@@ -103,6 +105,34 @@ func isDSN(s string) bool {
 	return database != "" && !strings.ContainsAny(network, ":/)")
 }
 
+// areParameters checks the parameters whose form the driver fixes. What it does not know it sends to the server as variables.
+func areParameters(dsn string) bool {
+	_, parameters, _ := strings.Cut(dsn[strings.LastIndexByte(dsn, '/')+1:], "?")
+	for parameter := range strings.SplitSeq(parameters, "&") {
+		name, value, found := strings.Cut(parameter, "=")
+		if !found {
+			continue // the driver passes it over
+		}
+		_, err := url.QueryUnescape(value)
+		switch name {
+		case "timeout", "readTimeout", "writeTimeout", "timeTruncate":
+			_, err = time.ParseDuration(value)
+		case "maxAllowedPacket":
+			_, err = strconv.Atoi(value)
+		case "allowAllFiles", "allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords",
+			"checkConnLiveness", "clientFoundRows", "columnsWithAlias", "interpolateParams", "multiStatements", "parseTime",
+			"rejectReadOnly":
+			if !slices.Contains([]string{"1", "true", "TRUE", "True", "0", "false", "FALSE", "False"}, value) {
+				return false
+			}
+		}
+		if err != nil {
+			return false
+		}
+	}
+	return true
+}
+
 func isAMQP(s string) bool {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "amqp" && u.Scheme != "amqps" || u.Hostname() == "" || u.Fragment != "" {
@@ -120,14 +150,6 @@ func isNamespace(s string) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
 	}
 	return len(s) >= 1 && len(s) <= 64 && !strings.ContainsFunc(s, foreign) && !strings.HasPrefix(s, "amq.")
-}
-
-// isSchedule checks the shape; whoever runs the schedule parses it.
-func isSchedule(s string) bool {
-	if strings.HasPrefix(s, "@") {
-		return len(s) > 1
-	}
-	return len(strings.Fields(s)) == 5
 }
 
 func isToken(s string) bool {
