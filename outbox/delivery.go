@@ -9,7 +9,7 @@ type Delivery struct {
 	Topic       string
 	Key         string // empty: none
 	Generation  int64
-	Attempt     int
+	Attempt     int // effects that have returned an error so far: 0 at first
 	DueAt       time.Time
 	Payload     []byte
 	ContentType string

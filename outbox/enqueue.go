@@ -13,7 +13,7 @@ import (
 // Enqueue writes m in the transaction tx and sets m.ID. The message exists if and only if tx commits; one relay's poll
 // after that it is on its way.
 //
-// It returns ErrNotTransaction if tx is not an open transaction, an error that wraps ErrInvalidMessage if the message
+// It returns ErrNotTransaction if tx is not a transaction (sql.ErrTxDone if it has ended), an error that wraps ErrInvalidMessage if the message
 // breaks a limit (nothing is written then), and ErrDuplicateKey if the topic has a live message with this key; the
 // transaction stays usable after each of these. An enqueue that meets another transaction's row with the same key waits for it
 // and may return an error for which IsRetryable holds.
@@ -44,7 +44,7 @@ func (s *Store) enqueue(ctx context.Context, tx conn, m *Message) error {
 	if payload == nil {
 		payload = []byte{}
 	}
-	// available_at is never before the statement's time, see migrations/00001_messages.sql.
+	// available_at is never before the statement's time, see the first migration.
 	const columns = `INSERT INTO outbox_messages
 		(shard, topic, message_key, live_key, content_type, headers, payload, due_at, available_at, created_at) VALUES
 		(?, ?, ?, ?, ?, ?, ?, `

@@ -183,6 +183,9 @@ func (s *Store) countAttempt(ctx context.Context, d Delivery, cause error) (Outc
 	if n == 0 {
 		return OutcomeDuplicate, nil
 	}
+	if outcome == OutcomeDead {
+		s.cfg.Observer.died("attempts", 1)
+	}
 	return outcome, nil
 }
 

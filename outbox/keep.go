@@ -51,28 +51,34 @@ func (s *Store) Unrouted(ctx context.Context, d Delivery) error {
 	if err := s.keepDelivery(ctx, d, "unrouted", "no queue was bound for the topic"); err != nil {
 		return err
 	}
-	_, err = s.repairOne(ctx, d.ID, d.Generation, "no queue was bound for the topic")
-	return err
+	return s.repairOne(ctx, d.ID, d.Generation, "no queue was bound for the topic")
 }
 
 // maxRepairs is how often a message may be repaired without a delivery before it is dead.
 const maxRepairs = 10
 
-// repairOne schedules a published row again, or makes it dead after maxRepairs.
-func (s *Store) repairOne(ctx context.Context, id, generation int64, why string) (int64, error) {
+// repairOne schedules an unrouted row again, or makes it dead after maxRepairs. A row that has moved on stays as it is.
+func (s *Store) repairOne(ctx context.Context, id, generation int64, why string) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	// index: primary. repairs is set last: MySQL assigns from left to right.
-	n, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
-			state = IF(repairs >= ?, 'dead', 'scheduled'),
-			available_at = IF(repairs >= ?, NULL, UTC_TIMESTAMP(6) + INTERVAL LEAST(600, POW(2, repairs)) SECOND),
-			revision = revision + 1, last_error = ?, repairs = repairs + 1
-		WHERE id = ? AND generation = ? AND state IN ('scheduled', 'published')`,
-		maxRepairs, maxRepairs, why, id, generation)
+	// index: primary
+	died, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
+			state = 'dead', available_at = NULL, revision = revision + 1, last_error = ?
+		WHERE id = ? AND generation = ? AND state IN ('scheduled', 'published') AND repairs >= ?`, why, id, generation, maxRepairs)
 	if err != nil {
-		return 0, fmt.Errorf("schedule message %d again: %w", id, err)
+		return fmt.Errorf("give up message %d: %w", id, err)
 	}
-	return n, nil
+	s.cfg.Observer.died("unrouted", int(died))
+	// repairs is set last: MySQL assigns from left to right.
+	repaired, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
+			state = 'scheduled', available_at = UTC_TIMESTAMP(6) + INTERVAL POW(2, repairs) SECOND,
+			revision = revision + 1, last_error = ?, repairs = repairs + 1
+		WHERE id = ? AND generation = ? AND state IN ('scheduled', 'published')`, why, id, generation)
+	if err != nil {
+		return fmt.Errorf("schedule message %d again: %w", id, err)
+	}
+	s.cfg.Observer.repaired("unrouted", int(repaired))
+	return nil
 }
 
 // errorText makes an error fit last_error: valid UTF-8, at most 1000 characters.

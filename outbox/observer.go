@@ -14,8 +14,12 @@ type Observer struct {
 	Settled func(published, moved int)
 	// LeaseLost is called when n shards were lost to another relay or to time.
 	LeaseLost func(n int)
-	// Repaired is called when the reconciler has scheduled n rows again.
+	// Repaired is called when n published rows were scheduled again: their broker epoch has ended ("epoch"), they had no
+	// effect within the grace period ("overdue"), or no queue was bound for them ("unrouted").
 	Repaired func(reason string, n int)
+	// Died is called when n messages have become dead: their effects returned too many errors ("attempts"), they cannot be
+	// published ("unpublishable"), or were repaired too often ("overdue", "unrouted").
+	Died func(reason string, n int)
 }
 
 func (o *Observer) published(topic string, confirm time.Duration, err error) {
@@ -39,6 +43,12 @@ func (o *Observer) settled(published, moved int) {
 func (o *Observer) leaseLost(n int) {
 	if o.LeaseLost != nil && n > 0 {
 		o.LeaseLost(n)
+	}
+}
+
+func (o *Observer) died(reason string, n int) {
+	if o.Died != nil && n > 0 {
+		o.Died(reason, n)
 	}
 }
 

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// Requeue gives a dead message another life: it is scheduled at once, with attempts and repairs at 0. It returns ErrNoMessage
+// Requeue gives a dead message another life: it is scheduled for its due time, which means at once if that is over, with
+// attempts and repairs at 0. It returns ErrNoMessage
 // if no dead message has this id.
 func (s *Store) Requeue(ctx context.Context, id int64) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)

@@ -10,7 +10,11 @@ import (
 	"time"
 )
 
-// QueueDepth tells how many messages wait in a topic's work queue and how many consumers it has.
+// ErrNoQueue says that a topic has no work queue.
+var ErrNoQueue = errors.New("outbox: the topic has no work queue")
+
+// QueueDepth tells how many messages wait in a topic's work queue and how many consumers it has. Its error wraps ErrNoQueue
+// when there is no such queue.
 type QueueDepth func(ctx context.Context, topic string) (ready, consumers int, err error)
 
 // ReconcileConfig tunes a Reconciler. The zero value is usable.
@@ -48,7 +52,7 @@ type Report struct {
 	Skipped  bool          `json:"skipped"`  // another pass was under way
 	Rearmed  int           `json:"rearmed"`  // published in an earlier life of the broker, scheduled again
 	Repaired int           `json:"repaired"` // overdue without effect, scheduled again
-	Late     int           `json:"late"`     // overdue, but still waiting in their work queue
+	Late     int           `json:"late"`     // overdue, but their work queue has ready messages or nobody consumes it
 	Dead     int           `json:"dead"`     // repaired ten times without a delivery, left to an operator
 	Purged   int           `json:"purged"`   // finished longer ago than the retention, deleted
 	Took     time.Duration `json:"took"`
@@ -138,11 +142,15 @@ func (r *Reconciler) rearm(ctx context.Context, report *Report) error {
 
 func (r *Reconciler) overdue(ctx context.Context, report *Report) error {
 	waits := map[string]bool{} // topic -> its work queue is not drained
+	var unasked error
 	n, err := r.walk(ctx, `AND available_at <= UTC_TIMESTAMP(6)`, nil, func(rows []picked) (int64, error) {
 		var lost, hopeless []picked
 		for _, row := range rows {
+			wait, err := r.waiting(ctx, waits, row.topic)
 			switch {
-			case r.waiting(ctx, waits, row.topic):
+			case err != nil:
+				unasked = err // and the row stays as it is
+			case wait:
 				report.Late++
 			case row.repairs >= maxRepairs:
 				hopeless = append(hopeless, row)
@@ -154,6 +162,7 @@ func (r *Reconciler) overdue(ctx context.Context, report *Report) error {
 		dead, err := r.again(ctx, hopeless, `UPDATE outbox_messages SET
 			state = 'dead', available_at = NULL, revision = revision + 1, `+why)
 		report.Dead += int(dead)
+		r.store.cfg.Observer.died("overdue", int(dead))
 		if err != nil {
 			return 0, err
 		}
@@ -167,23 +176,28 @@ func (r *Reconciler) overdue(ctx context.Context, report *Report) error {
 	if err != nil {
 		return fmt.Errorf("schedule overdue messages again: %w", err)
 	}
-	return nil
+	return unasked
 }
 
-func (r *Reconciler) waiting(ctx context.Context, known map[string]bool, topic string) bool {
+// waiting tells whether a topic's messages may still be on their way through its work queue. A topic without a queue has lost
+// them: published again they are unrouted, and in front of an operator in the end.
+func (r *Reconciler) waiting(ctx context.Context, known map[string]bool, topic string) (bool, error) {
 	if r.cfg.Depth == nil {
-		return false
+		return false, nil
 	}
-	wait, ok := known[topic]
-	if !ok {
-		ready, consumers, err := r.cfg.Depth(ctx, topic)
-		if err != nil {
-			r.cfg.Log.WarnContext(ctx, "work queue not inspected", "topic", topic, "error", err)
-		}
-		wait = err != nil || ready > 0 || consumers == 0
-		known[topic] = wait
+	if wait, ok := known[topic]; ok {
+		return wait, nil
 	}
-	return wait
+	ready, consumers, err := r.cfg.Depth(ctx, topic)
+	switch {
+	case errors.Is(err, ErrNoQueue):
+		known[topic] = false
+	case err != nil:
+		return false, fmt.Errorf("inspect the work queue of %s: %w", topic, err)
+	default:
+		known[topic] = ready > 0 || consumers == 0
+	}
+	return known[topic], nil
 }
 
 // picked is a row to be written, as it was read.

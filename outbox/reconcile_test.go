@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -45,6 +46,8 @@ func TestReconciler_SchedulesAgainWhatStayedWithoutEffect(t *testing.T) {
 	require.Equal(t, outbox.Dead, l.record(t, overdue.ID).State)
 }
 
+var errAway = errors.New("broker away")
+
 func TestReconciler_LeavesWhatStillWaitsInItsQueue(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})
@@ -53,19 +56,29 @@ func TestReconciler_LeavesWhatStillWaitsInItsQueue(t *testing.T) {
 		if d, ok := depth[topic]; ok {
 			return d[0], d[1], nil
 		}
-		return 0, 0, fmt.Errorf("broker away")
+		if topic == "no.queue" {
+			return 0, 0, fmt.Errorf("depth: %w", outbox.ErrNoQueue)
+		}
+		return 0, 0, errAway
 	}})
 	require.NoError(t, err)
 	ids := map[string]int64{}
-	for _, topic := range []string{"slow", "nobody", "drained", "unknown"} {
+	for _, topic := range []string{"slow", "nobody", "drained", "no.queue"} {
 		ids[topic] = l.enqueue(t, outbox.Message{Topic: topic}).ID
 	}
 	l.exec(t, "UPDATE outbox_messages SET state = 'published', available_at = UTC_TIMESTAMP(6)")
 	report, err := rec.Run(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 1, report.Repaired)
-	require.Equal(t, 3, report.Late)
+	require.Equal(t, 2, report.Repaired)
+	require.Equal(t, 2, report.Late)
 	require.Equal(t, outbox.Scheduled, l.record(t, ids["drained"]).State)
+	require.Equal(t, outbox.Scheduled, l.record(t, ids["no.queue"]).State)
+
+	unasked := l.enqueue(t, outbox.Message{Topic: "unknown"})
+	l.exec(t, "UPDATE outbox_messages SET state = 'published', available_at = UTC_TIMESTAMP(6) WHERE id = ?", unasked.ID)
+	_, err = rec.Run(t.Context())
+	require.ErrorIs(t, err, errAway, "a broker that cannot be asked is no finding")
+	require.Equal(t, outbox.Published, l.record(t, unasked.ID).State)
 }
 
 func TestReconciler_RearmsWhatAnEarlierBrokerLifeHeld(t *testing.T) {
@@ -157,7 +170,11 @@ func TestReconciler_OneAtATime(t *testing.T) {
 
 func TestUnrouted_IsKeptAndScheduledAgain(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t, outbox.StoreConfig{})
+	seen := map[string]int{}
+	l := newLedger(t, outbox.StoreConfig{Observer: outbox.Observer{
+		Repaired: func(why string, n int) { seen["repaired "+why] += n },
+		Died:     func(why string, n int) { seen["died "+why] += n },
+	}})
 	m := l.enqueue(t, outbox.Message{Key: "1"})
 	l.exec(t, "UPDATE outbox_messages SET state = 'published', publishes = 1")
 	d := l.delivery(t, m.ID)
@@ -169,6 +186,7 @@ func TestUnrouted_IsKeptAndScheduledAgain(t *testing.T) {
 	}
 	require.NoError(t, l.Unrouted(t.Context(), d))
 	require.Equal(t, outbox.Dead, l.record(t, m.ID).State)
+	require.Equal(t, map[string]int{"repaired unrouted": 10, "died unrouted": 1}, seen)
 	d.Store = "other"
 	require.NoError(t, l.Unrouted(t.Context(), d))
 	require.Equal(t, 11, l.scalar(t, "SELECT COUNT(*) FROM outbox_unrouted WHERE reason = 'unrouted'"))

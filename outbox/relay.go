@@ -2,18 +2,21 @@ package outbox
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
 
 // RelayConfig tunes a Relay. The zero value is usable.
 type RelayConfig struct {
-	// Owner names this relay among all that share the ledger; it must be unique among the living. Required: 1 to 64 bytes
-	// of [A-Za-z0-9._-].
+	// Owner names this relay among all that share the ledger; it must be unique among the living: 1 to 64 bytes of
+	// [A-Za-z0-9._-]. Default: the host's name, the process's number and something random.
 	Owner string
 	// Horizon is how far ahead of its due time a message is handed to the broker. Default 10 min.
 	Horizon time.Duration
@@ -57,6 +60,9 @@ type Relay struct {
 
 // NewRelay returns a relay. It does no I/O.
 func NewRelay(store *Store, publisher Publisher, cfg RelayConfig) (*Relay, error) {
+	if cfg.Owner == "" {
+		cfg.Owner = newOwner()
+	}
 	setDefault(&cfg.Horizon, 10*time.Minute)
 	setDefault(&cfg.Grace, 30*time.Second)
 	setDefault(&cfg.Lease, 9*time.Second)
@@ -72,8 +78,10 @@ func NewRelay(store *Store, publisher Publisher, cfg RelayConfig) (*Relay, error
 		return nil, errors.New("outbox: a relay needs a store and a publisher")
 	case !isName(cfg.Owner, 64):
 		return nil, fmt.Errorf("outbox: Owner %q is not 1 to 64 characters of [A-Za-z0-9._-]", clip(cfg.Owner))
-	case cfg.Horizon < 0 || cfg.Grace < 0 || cfg.Poll < time.Millisecond || cfg.DrainTimeout < 0:
-		return nil, errors.New("outbox: Horizon, Grace, Poll and DrainTimeout must not be negative")
+	case cfg.Horizon < 0 || cfg.Grace < 0 || cfg.DrainTimeout < 0:
+		return nil, errors.New("outbox: Horizon, Grace and DrainTimeout must not be negative")
+	case cfg.Poll < time.Millisecond:
+		return nil, fmt.Errorf("outbox: Poll is %v, below 1ms", cfg.Poll)
 	case cfg.Lease < 500*time.Millisecond:
 		return nil, fmt.Errorf("outbox: Lease is %v, below 500ms", cfg.Lease)
 	case cfg.MaxInFlight < shards || cfg.MaxInFlightBytes < 1:
@@ -84,6 +92,20 @@ func NewRelay(store *Store, publisher Publisher, cfg RelayConfig) (*Relay, error
 		leases: newLeases(store, cfg.Owner, cfg.Lease),
 		flight: newFlight(cfg.MaxInFlight, cfg.MaxInFlightBytes),
 	}, nil
+}
+
+func newOwner() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	host = strings.Map(func(r rune) rune {
+		if !isName(string(r), 1) {
+			return '_'
+		}
+		return r
+	}, host)
+	return fmt.Sprintf("%.40s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -286,8 +308,12 @@ func (r *Relay) unpublishable(ctx context.Context, it item, cause error) {
 	r.log.WarnContext(ctx, "message cannot be published", "id", it.pub.ID, "topic", it.pub.Topic, "error", cause)
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if _, _, err := r.store.spendAttempt(ctx, it.pub.ID, it.pub.Attempt, "revision", it.revision, cause); err != nil {
+	n, outcome, err := r.store.spendAttempt(ctx, it.pub.ID, it.pub.Attempt, "revision", it.revision, cause)
+	switch {
+	case err != nil:
 		r.log.WarnContext(ctx, "attempt not counted", "id", it.pub.ID, "error", err)
+	case n > 0 && outcome == OutcomeDead:
+		r.store.cfg.Observer.died("unpublishable", 1)
 	}
 	r.letGo(it)
 }

@@ -429,7 +429,8 @@ func TestNewRelay_RefusesWhatCannotWork(t *testing.T) {
 	l := newLedger(t, outbox.StoreConfig{})
 	broker := newBroker(t)
 	for name, cfg := range map[string]outbox.RelayConfig{
-		"Owner":       {},
+		"Owner":       {Owner: "a b"},
+		"Poll":        {Owner: "a", Poll: time.Microsecond},
 		"Lease":       {Owner: "a", Lease: time.Millisecond},
 		"MaxInFlight": {Owner: "a", MaxInFlight: 1},
 		"Horizon":     {Owner: "a", Horizon: -1},

@@ -7,6 +7,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -33,8 +34,12 @@ func Open(ctx context.Context, dsn string) (*gorm.DB, error) {
 	}
 	cfg.InterpolateParams = true
 	cfg.ParseTime = true // goose needs it; our own times never pass through the driver
-	if cfg.Collation == "" {
-		cfg.Collation = "utf8mb4_general_ci" // both servers know it
+	collation := cfg.Collation
+	if !strings.HasPrefix(collation, "utf8mb4_") {
+		collation = "utf8mb4_general_ci" // both servers know it
+	}
+	if err := cfg.Apply(mysql.Charset("utf8mb4", collation)); err != nil {
+		return nil, fmt.Errorf("set the character set: %w", err)
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = dialTimeout

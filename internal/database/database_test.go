@@ -177,7 +177,16 @@ func TestMigrate_HandsOverWhenAStarterIsKilled(t *testing.T) {
 
 func TestOpen_SetsUpEverySession(t *testing.T) {
 	t.Parallel()
-	db := open(t, devtest.Database(t))
+	for _, add := range []string{"", "&charset=latin1", "&collation=latin1_swedish_ci", "&parseTime=false&interpolateParams=false"} {
+		t.Run(add, func(t *testing.T) {
+			t.Parallel()
+			requireSession(t, open(t, devtest.Database(t)+add))
+		})
+	}
+}
+
+func requireSession(t *testing.T, db *gorm.DB) {
+	t.Helper()
 	tx := db.Begin()
 	defer tx.Rollback()
 	var isolation string

@@ -132,11 +132,8 @@ func (b *Broker) Probe(ctx context.Context) (delayed bool, err error) {
 	return delayed, nil
 }
 
-// ErrNoQueue says that the topic has no work queue.
-var ErrNoQueue = errors.New("rabbitmq: no such queue")
-
 // Depth asks how many messages of the topic are ready for a consumer, and how many consumers the broker has for it. It
-// returns an error that wraps ErrNoQueue if no consumer has ever made the queue, or somebody deleted it.
+// returns an error that wraps outbox.ErrNoQueue if no consumer has ever made the queue, or somebody deleted it.
 func (b *Broker) Depth(ctx context.Context, topic string) (ready, consumers int, err error) {
 	err = b.visit(ctx, "depth", func(c *connection, ch *amqp.Channel) error {
 		q, err := inspect(ctx, c, ch, b.work(topic))
@@ -144,7 +141,7 @@ func (b *Broker) Depth(ctx context.Context, topic string) (ready, consumers int,
 		return err
 	})
 	if isCode(err, amqp.NotFound) {
-		err = fmt.Errorf("%w: %w", ErrNoQueue, err)
+		err = fmt.Errorf("%w: %w", outbox.ErrNoQueue, err)
 	}
 	if err != nil {
 		return 0, 0, fmt.Errorf("read depth of topic %s: %w", topic, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/duebox/duebox/internal/devenv/devtest"
+	"github.com/duebox/duebox/outbox"
 	"github.com/duebox/duebox/outbox/rabbitmq"
 )
 
@@ -73,5 +74,5 @@ func TestBroker_DialEndsWhenNobodyAnswers(t *testing.T) {
 func TestDepth_SaysThatAQueueIsNotThere(t *testing.T) {
 	t.Parallel()
 	_, _, err := shared(t).Depth(t.Context(), "nobody.was.here")
-	require.ErrorIs(t, err, rabbitmq.ErrNoQueue)
+	require.ErrorIs(t, err, outbox.ErrNoQueue)
 }
