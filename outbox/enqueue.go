@@ -16,7 +16,8 @@ import (
 // It returns ErrNotTransaction if tx is not a transaction (sql.ErrTxDone if it has ended), an error that wraps ErrInvalidMessage if the message
 // breaks a limit (nothing is written then), and ErrDuplicateKey if the topic has a live message with this key; the
 // transaction stays usable after each of these. An enqueue that meets another transaction's row with the same key waits for it
-// and may return an error for which IsRetryable holds.
+// and may return an error for which IsRetryable holds. After such an error, from this call or any other statement, the server
+// has ended the transaction: roll back, as what is enqueued after it would exist whatever becomes of the rest.
 func (s *Store) Enqueue(ctx context.Context, tx *gorm.DB, m *Message) error {
 	c, err := fromGorm(tx)
 	if err != nil {

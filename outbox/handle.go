@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -25,7 +26,9 @@ var errDiedHandling = errors.New("died while handling")
 
 // Handle commits the effect of a delivery exactly once: the guard, which marks the message done if it still may take
 // effect, and the effect run in one transaction (READ COMMITTED). The effect must do its database work through the
-// transaction it is given; it is run again from the start when the transaction loses a deadlock.
+// transaction it is given, and neither end it nor run statements that do (DDL); it is run again from the start when the
+// transaction loses a deadlock, so it must return such errors. An effect that has ended the transaction all the same is
+// noticed: it counts as an attempt if it was rolled back or returned an error.
 //
 // When the error is nil, the outcome is written down and the delivery should be acknowledged, whatever the outcome. An
 // effect that returns an error or panics is rolled back, counted, and scheduled again after a pause (OutcomeRetry), until
@@ -68,7 +71,10 @@ func (s *Store) decide(ctx context.Context, d Delivery, effect func(tx *sql.Tx) 
 	}
 	for rerun := 0; ; rerun++ {
 		ran, err := s.tryEffect(ctx, d, effect)
+		ended, hasEnded := errors.AsType[*endedError](err)
 		switch {
+		case hasEnded:
+			return s.afterEnd(ctx, d, ended)
 		case err == nil && ran:
 			return OutcomeDone, nil
 		case err == nil:
@@ -83,7 +89,7 @@ func (s *Store) decide(ctx context.Context, d Delivery, effect func(tx *sql.Tx) 
 			if err := sleep(ctx, time.Duration(rand.Int64N(int64(time.Millisecond)*int64(rerun+1)))); err != nil { //nolint:gosec // spreads load, guards nothing
 				return "", err
 			}
-		case IsRetryable(err), isOutage(err), !ran, context.Cause(ctx) != nil && errors.Is(err, context.Canceled):
+		case IsRetryable(err), IsOutage(err), !ran, context.Cause(ctx) != nil && errors.Is(err, context.Canceled):
 			return "", fmt.Errorf("handle message %d: %w", d.ID, err)
 		default:
 			return s.countAttempt(ctx, d, err)
@@ -105,10 +111,58 @@ func (s *Store) tryEffect(ctx context.Context, d Delivery, effect func(tx *sql.T
 			return err
 		}
 		ran = true
+		if _, err := tx.ExecContext(ctx, "SAVEPOINT duebox"); err != nil {
+			return err
+		}
 		// If we die here, the transaction is rolled back by the server and the delivery comes again.
-		return recovered(func() error { return effect(tx) })
+		effectErr := recovered(func() error { return effect(tx) })
+		if effectErr != nil && (IsRetryable(effectErr) || IsOutage(effectErr) || ctx.Err() != nil) {
+			return effectErr
+		}
+		// The savepoint is gone if the guard's transaction is: committed or rolled back by the effect, by a DDL statement, or by
+		// the server in a deadlock whose error the effect has swallowed.
+		_, err = tx.ExecContext(ctx, "RELEASE SAVEPOINT duebox")
+		if mysqlNumber(err) == erNoSavepoint || errors.Is(err, sql.ErrTxDone) {
+			return &endedError{effectErr}
+		}
+		return cmp.Or(effectErr, err)
 	})
 	return ran, err
+}
+
+// endedError says that an effect has ended the transaction of its guard.
+type endedError struct{ effect error }
+
+func (e *endedError) Error() string {
+	text := "the effect has ended its own transaction, or swallowed the error of a deadlock that did"
+	if e.effect != nil {
+		text += "; it returned: " + errorText(e.effect)
+	}
+	return text
+}
+
+// afterEnd finds out what an effect has left that ended the guard's transaction. Rolled back, it counts as an attempt. Committed,
+// the guard stands: an effect that returned nil is done, one that returned an error shall run again, so its message is
+// given back, unless its key has been taken by another since.
+func (s *Store) afterEnd(ctx context.Context, d Delivery, ended *endedError) (Outcome, error) {
+	if ended.effect == nil {
+		record, err := s.LookupID(context.WithoutCancel(ctx), d.ID)
+		if err != nil {
+			return "", err
+		}
+		if record.State == Done && record.Generation == d.Generation {
+			return OutcomeDone, nil
+		}
+		return s.countAttempt(ctx, d, ended)
+	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+	defer cancel()
+	if _, err := execCount(undo, s.sql, `UPDATE outbox_messages SET
+			state = 'scheduled', live_key = message_key, revision = revision + 1, available_at = UTC_TIMESTAMP(6), finished_at = NULL
+		WHERE id = ? AND generation = ? AND state = 'done'`, d.ID, d.Generation); err != nil {
+		return "", fmt.Errorf("give message %d back: %w", d.ID, err)
+	}
+	return s.countAttempt(ctx, d, ended)
 }
 
 // recovered turns a panic of an effect into its error: one bad message must not end the process that serves the others.

@@ -283,3 +283,57 @@ func TestScenario23_EachMessageDeliveredTwiceTakesEffectOnce(t *testing.T) {
 	require.Equal(t, messages/50, l.scalar(t, "SELECT MIN(n) FROM hot"))
 	require.Equal(t, messages/50, l.scalar(t, "SELECT MAX(n) FROM hot"))
 }
+
+func TestHandle_NoticesAnEffectThatEndedItsTransaction(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	record := l.effects(t)
+	for name, c := range map[string]struct {
+		statement string
+		err       error
+		outcome   outbox.Outcome
+		state     outbox.State
+		effects   int
+	}{
+		"rollback":                {"ROLLBACK", nil, outbox.OutcomeRetry, outbox.Scheduled, 0},
+		"rollback, then an error": {"ROLLBACK", errEffect, outbox.OutcomeRetry, outbox.Scheduled, 0},
+		"commit":                  {"COMMIT", nil, outbox.OutcomeDone, outbox.Done, 1},
+		"commit, then an error":   {"COMMIT", errEffect, outbox.OutcomeRetry, outbox.Scheduled, 1},
+		"DDL, then an error":      {"CREATE TABLE IF NOT EXISTS implicit (id INT)", errEffect, outbox.OutcomeRetry, outbox.Scheduled, 1},
+	} {
+		l.exec(t, "DELETE FROM effects")
+		m := l.enqueue(t, outbox.Message{Key: name})
+		outcome, err := l.SQL().Handle(t.Context(), l.delivery(t, m.ID), func(tx *sql.Tx) error {
+			require.NoError(t, record(tx, m.ID))
+			_, err := tx.ExecContext(t.Context(), c.statement)
+			require.NoError(t, err)
+			return c.err
+		})
+		require.NoError(t, err, name)
+		require.Equal(t, c.outcome, outcome, name)
+		require.Equal(t, c.state, l.record(t, m.ID).State, name)
+		require.Equal(t, c.effects, l.scalar(t, "SELECT COUNT(*) FROM effects"), name)
+		if c.outcome == outbox.OutcomeRetry {
+			require.Contains(t, l.record(t, m.ID).LastError, "ended its own transaction", name)
+			_, err := l.Lookup(t.Context(), "test", name)
+			require.NoError(t, err, "%s: its key is live again", name)
+		}
+	}
+}
+
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+func TestHandle_SurvivesAnErrorThatPanics(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	m := l.enqueue(t, outbox.Message{})
+	outcome, err := l.Handle(t.Context(), l.delivery(t, m.ID), func(*gorm.DB) error {
+		var typed *nilError
+		return typed
+	})
+	require.NoError(t, err)
+	require.Equal(t, outbox.OutcomeRetry, outcome)
+	require.Contains(t, l.record(t, m.ID).LastError, "nilError")
+}

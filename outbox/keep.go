@@ -9,10 +9,26 @@ import (
 	"time"
 )
 
-// Keep writes down a delivery that no handler can be given, so that it can be acknowledged without being lost.
+// What is kept of a delivery, in bytes, fits well into the smallest max_allowed_packet by default (16 MiB), escaped: one that
+// cannot be kept would block its queue.
+const (
+	keptPayload = 1 << 20
+	keptHeaders = 256 << 10
+)
+
+// Keep writes down a delivery that no handler can be given, so that it can be acknowledged without being lost. Of a payload
+// over 1 MiB the beginning is kept, and headers over 256 KiB are left out; the detail says so.
 func (s *Store) Keep(ctx context.Context, stray Stray) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
+	if len(stray.Payload) > keptPayload {
+		stray.Detail = fmt.Sprintf("%s (the payload's first %d of %d bytes)", stray.Detail, keptPayload, len(stray.Payload))
+		stray.Payload = stray.Payload[:keptPayload]
+	}
+	if len(stray.Headers) > keptHeaders {
+		stray.Detail = fmt.Sprintf("%s (without headers: %d bytes)", stray.Detail, len(stray.Headers))
+		stray.Headers = nil
+	}
 	_, err := s.sql.ExecContext(ctx, `INSERT INTO outbox_unrouted
 			(reason, detail, message_id, routing_key, headers, payload, kept_at)
 		VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))`,
@@ -57,14 +73,17 @@ func (s *Store) Unrouted(ctx context.Context, d Delivery) error {
 // maxRepairs is how often a message may be repaired without a delivery before it is dead.
 const maxRepairs = 10
 
-// repairOne schedules an unrouted row again, or makes it dead after maxRepairs. A row that has moved on stays as it is.
+// repairOne schedules an unrouted row again, or makes it dead after maxRepairs. A row that has moved on, is not due, or waits for
+// its next publish already (this is a copy, then) stays as it is.
 func (s *Store) repairOne(ctx context.Context, id, generation int64, why string) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
+	const unrouted = `due_at <= UTC_TIMESTAMP(6)
+		AND (state = 'published' OR state = 'scheduled' AND available_at <= UTC_TIMESTAMP(6))`
 	// index: primary
 	died, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
 			state = 'dead', available_at = NULL, revision = revision + 1, last_error = ?
-		WHERE id = ? AND generation = ? AND state IN ('scheduled', 'published') AND repairs >= ?`, why, id, generation, maxRepairs)
+		WHERE id = ? AND generation = ? AND repairs >= ? AND `+unrouted, why, id, generation, maxRepairs)
 	if err != nil {
 		return fmt.Errorf("give up message %d: %w", id, err)
 	}
@@ -73,7 +92,7 @@ func (s *Store) repairOne(ctx context.Context, id, generation int64, why string)
 	repaired, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
 			state = 'scheduled', available_at = UTC_TIMESTAMP(6) + INTERVAL POW(2, repairs) SECOND,
 			revision = revision + 1, last_error = ?, repairs = repairs + 1
-		WHERE id = ? AND generation = ? AND state IN ('scheduled', 'published')`, why, id, generation)
+		WHERE id = ? AND generation = ? AND `+unrouted, why, id, generation)
 	if err != nil {
 		return fmt.Errorf("schedule message %d again: %w", id, err)
 	}
@@ -81,8 +100,16 @@ func (s *Store) repairOne(ctx context.Context, id, generation int64, why string)
 	return nil
 }
 
-// errorText makes an error fit last_error: valid UTF-8, at most 1000 characters.
-func errorText(err error) string { return cleanText(err.Error()) }
+// errorText makes an error fit last_error: valid UTF-8, at most 1000 characters. An error that panics when asked, such as a nil
+// pointer in an interface, must not take down what only notes it.
+func errorText(err error) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = cleanText(fmt.Sprintf("%T, whose text panics: %v", err, p))
+		}
+	}()
+	return cleanText(err.Error())
+}
 
 func cleanText(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")

@@ -11,11 +11,16 @@ import (
 // Numbers of MySQL's and MariaDB's error reference.
 const (
 	erDupEntry        = 1062
+	erNoSavepoint     = 1305
 	erLockWaitTimeout = 1205
 	erLockDeadlock    = 1213
 	erCheckread       = 1020 // MariaDB: record has changed since the snapshot
+	erDiskFull        = 1021
+	erGetErrno        = 1030 // from the storage engine: no space, mostly
+	erRecordFileFull  = 1114
 	erServerShutdown  = 1053
 	erConnCount       = 1040
+	erUserConnCount   = 1203
 	erOptionPrevents  = 1290 // read only
 	erReadOnlyMode    = 1836
 	erQueryInterrupt  = 1317
@@ -39,10 +44,11 @@ func IsRetryable(err error) bool {
 	return false
 }
 
-// isOutage reports whether err says that the database is away rather than that the statement is wrong.
-func isOutage(err error) bool {
+// IsOutage reports whether err says that the database is away, full or read only rather than that the statement is wrong: the
+// same will work when that is over.
+func IsOutage(err error) bool {
 	switch mysqlNumber(err) {
-	case erServerShutdown, erConnCount, erOptionPrevents, erReadOnlyMode, erQueryInterrupt, erConnKilled:
+	case erDiskFull, erGetErrno, erRecordFileFull, erUserConnCount, erServerShutdown, erConnCount, erOptionPrevents, erReadOnlyMode, erQueryInterrupt, erConnKilled:
 		return true
 	}
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||

@@ -183,13 +183,16 @@ func TestUnrouted_IsKeptAndScheduledAgain(t *testing.T) {
 		r := l.record(t, m.ID)
 		require.Equal(t, n, r.Repairs)
 		require.Equal(t, outbox.Scheduled, r.State)
+		require.NoError(t, l.Unrouted(t.Context(), d), "a copy")
+		require.Equal(t, n, l.record(t, m.ID).Repairs, "does not count")
+		l.exec(t, "UPDATE outbox_messages SET state = 'published'")
 	}
 	require.NoError(t, l.Unrouted(t.Context(), d))
 	require.Equal(t, outbox.Dead, l.record(t, m.ID).State)
 	require.Equal(t, map[string]int{"repaired unrouted": 10, "died unrouted": 1}, seen)
 	d.Store = "other"
 	require.NoError(t, l.Unrouted(t.Context(), d))
-	require.Equal(t, 11, l.scalar(t, "SELECT COUNT(*) FROM outbox_unrouted WHERE reason = 'unrouted'"))
+	require.Equal(t, 21, l.scalar(t, "SELECT COUNT(*) FROM outbox_unrouted WHERE reason = 'unrouted'"))
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_unrouted WHERE reason = 'foreign'"))
 }
 
@@ -215,4 +218,14 @@ func TestReconciler_PurgesWhatHasBeenFinishedForLong(t *testing.T) {
 	require.Equal(t, 250, l.count(t, "topic = 'new'"))
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_unrouted"))
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_relays"))
+}
+
+func TestKeep_CutsWhatTheServerWouldNotTake(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	require.NoError(t, l.Keep(t.Context(), outbox.Stray{
+		Reason: "malformed", Detail: "huge", Headers: make([]byte, 20<<20), Payload: make([]byte, 20<<20),
+	}))
+	require.Equal(t, 1<<20, l.scalar(t, "SELECT LENGTH(payload) FROM outbox_unrouted"))
+	require.Equal(t, 1, l.scalar(t, "SELECT detail LIKE 'huge (the payload%20971520 bytes)%' FROM outbox_unrouted"))
 }

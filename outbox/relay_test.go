@@ -407,21 +407,33 @@ func TestRelay_CountsLeasesThatItLost(t *testing.T) {
 	eventually(t, "takes them again", func() bool { return l.scalar(t, "SELECT COUNT(*) FROM outbox_shards WHERE owner = 'relay'") == 16 })
 }
 
-func TestRelay_ALockedRowHoldsUpNoOther(t *testing.T) {
+func TestRelay_LockedRowsHoldUpNoOther(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t, outbox.StoreConfig{})
-	broker := newBroker(t)
-	var ids []int64
-	for range 50 {
-		ids = append(ids, l.enqueue(t, outbox.Message{Delay: time.Hour}).ID)
+	for name, delay := range map[string]time.Duration{"ahead": time.Hour, "due": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLedger(t, outbox.StoreConfig{})
+			broker := newBroker(t)
+			const messages, locked = 250, 200
+			l.tx(t, func(tx *gorm.DB) error {
+				for i := range messages {
+					if err := l.Enqueue(t.Context(), tx, &outbox.Message{Topic: "test", Key: fmt.Sprint(i), Delay: delay}); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			open := l.db.Begin() // somebody cancels many, and takes a long time over it
+			for i := range locked {
+				require.NoError(t, l.Cancel(t.Context(), open, "test", fmt.Sprint(i)))
+			}
+			l.start(t, broker, outbox.RelayConfig{Poll: quick, Horizon: 2 * time.Hour})
+			eventually(t, "the others are settled", func() bool { return l.count(t, "state = 'published'") == messages-locked })
+			require.NoError(t, open.Rollback().Error)
+			eventually(t, "and then the locked ones", func() bool { return l.count(t, "state = 'published'") == messages })
+			require.Len(t, broker.Published(), messages, "none was published twice")
+		})
 	}
-	locked := l.db.Begin()
-	require.NoError(t, locked.Exec("SELECT id FROM outbox_messages WHERE id = ? FOR UPDATE", ids[20]).Error)
-	l.start(t, broker, outbox.RelayConfig{Poll: quick, Horizon: 2 * time.Hour})
-	eventually(t, "the others are settled", func() bool { return l.count(t, "state = 'published'") == 49 })
-	require.NoError(t, locked.Commit().Error)
-	eventually(t, "and then the locked one", func() bool { return l.count(t, "state = 'published'") == 50 })
-	require.Len(t, broker.Published(), 50, "none was published twice")
 }
 
 func TestNewRelay_RefusesWhatCannotWork(t *testing.T) {

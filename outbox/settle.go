@@ -18,12 +18,15 @@ const (
 	settleRows = 512
 	// The pause before a row that somebody holds locked is tried again.
 	lockedPause = time.Second
+	// How long after a wait for a locked row the settler leaves out locked rows from the start.
+	contendedFor = 30 * time.Second
 )
 
 // settler marks confirmed rows published.
 type settler struct {
 	r       *Relay
 	conn    *sql.Conn // of its own: its lock wait is 1 s
+	waited  time.Time // when a locked row has last made it wait
 	waiting []later   // in the order of their time
 }
 
@@ -114,22 +117,24 @@ func (s *settler) settle(ctx context.Context, rows []confirmation) {
 	}
 }
 
-// write settles rows of one epoch and revision. A row that another transaction holds locked must not hold up the others:
-// after the lock wait the rows are tried by halves, and the locked one alone once more later.
+// write settles rows of one epoch and revision. Rows that another transaction holds locked must not hold up the others: an effect
+// that runs, or a caller that has canceled many. So once a row has made it wait, and for rows that may be in their effect, it
+// settles what is not locked and comes back for the rest.
 func (s *settler) write(ctx context.Context, rows []confirmation) {
 	for {
-		n, err := s.update(ctx, rows)
+		settle := s.updateAll
+		if rows[0].due || time.Since(s.waited) < contendedFor {
+			settle = s.updateUnlocked
+		}
+		settled, n, err := settle(ctx, rows)
 		switch {
 		case err == nil:
-			s.r.store.cfg.Observer.settled(int(n), len(rows)-int(n))
-			s.land(rows, int(n) < len(rows))
+			s.r.store.cfg.Observer.settled(int(n), len(settled)-int(n))
+			s.land(settled, int(n) < len(settled))
+			s.wait(lockedPause, without(rows, settled), true)
 			return
-		case IsRetryable(err) && len(rows) > 1:
-			s.write(ctx, rows[:len(rows)/2])
-			rows = rows[len(rows)/2:]
 		case IsRetryable(err):
-			s.wait(lockedPause, rows, true)
-			return
+			s.waited = time.Now()
 		default:
 			s.discard()
 			if ctx.Err() == nil {
@@ -141,6 +146,19 @@ func (s *settler) write(ctx context.Context, rows []confirmation) {
 			}
 		}
 	}
+}
+
+// without returns the rows that are not among settled, which holds some of them in the same order.
+func without(rows, settled []confirmation) []confirmation {
+	var rest []confirmation
+	for _, c := range rows {
+		if len(settled) > 0 && settled[0].pub.ID == c.pub.ID {
+			settled = settled[1:]
+			continue
+		}
+		rest = append(rest, c)
+	}
+	return rest
 }
 
 // land ends the rows' flight. If some may still be scheduled as they were (a newer broker epoch was found), the next scan from
@@ -157,13 +175,19 @@ func (s *settler) land(rows []confirmation, again bool) {
 	s.r.flight.end(items...)
 }
 
-func (s *settler) update(ctx context.Context, rows []confirmation) (int64, error) {
+// updateAll settles rows, and waits up to a second for one that is locked.
+func (s *settler) updateAll(ctx context.Context, rows []confirmation) (settled []confirmation, n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	conn, err := s.open(ctx)
-	if err != nil {
-		return 0, err
+	if err := s.open(ctx); err != nil {
+		return nil, 0, err
 	}
+	n, err = s.update(ctx, s.conn, rows)
+	return rows, n, err
+}
+
+// update settles all of rows and returns how many were still as they were taken.
+func (s *settler) update(ctx context.Context, c conn, rows []confirmation) (int64, error) {
 	args := make([]any, 0, len(rows)+4)
 	args = append(args, rows[0].epoch, s.r.cfg.Grace.Microseconds())
 	for _, c := range rows {
@@ -171,11 +195,41 @@ func (s *settler) update(ctx context.Context, rows []confirmation) (int64, error
 	}
 	args = append(args, rows[0].revision, rows[0].epoch)
 	// index: primary. A confirm of a broker life that has ended says nothing any more.
-	return execCount(ctx, conn, `UPDATE outbox_messages SET
+	return execCount(ctx, c, `UPDATE outbox_messages SET
 			state = 'published', published_at = UTC_TIMESTAMP(6), publishes = publishes + 1, broker_epoch = ?, held = FALSE,
 			available_at = GREATEST(available_at, UTC_TIMESTAMP(6)) + INTERVAL ? MICROSECOND
 		WHERE id IN (`+marks(len(rows))+`) AND revision = ? AND state = 'scheduled'
 			AND (SELECT broker_epoch FROM outbox_meta WHERE id = 1) <= ?`, args...)
+}
+
+// updateUnlocked settles those of rows that nobody holds locked and that are still scheduled, and returns them.
+func (s *settler) updateUnlocked(ctx context.Context, rows []confirmation) (settled []confirmation, n int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	if err := s.open(ctx); err != nil {
+		return nil, 0, err
+	}
+	tx, err := s.conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return nil, 0, fmt.Errorf("begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // a no-op after Commit
+	found, err := s.scheduled(ctx, tx, rows, " FOR UPDATE SKIP LOCKED")
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, c := range rows {
+		if found[c.pub.ID] == c.revision {
+			settled = append(settled, c)
+		}
+	}
+	if len(settled) == 0 {
+		return nil, 0, nil
+	}
+	if n, err = s.update(ctx, tx, settled); err != nil {
+		return nil, 0, err
+	}
+	return settled, n, tx.Commit()
 }
 
 // unfinished leaves out the rows that have moved on. When it cannot tell, it leaves out none.
@@ -199,38 +253,43 @@ func (s *settler) unfinished(ctx context.Context, rows []confirmation) []confirm
 func (s *settler) askScheduled(ctx context.Context, rows []confirmation) (map[int64]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	conn, err := s.open(ctx)
-	if err != nil {
+	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
+	return s.scheduled(ctx, s.conn, rows, "")
+}
+
+// scheduled returns the revisions of those rows that are scheduled, by id.
+func (s *settler) scheduled(ctx context.Context, c conn, rows []confirmation, lock string) (map[int64]int64, error) {
 	ids := make([]any, len(rows))
 	for i, c := range rows {
 		ids[i] = c.pub.ID
 	}
 	// index: primary
-	found, err := queryAll(ctx, conn, func(rows *sql.Rows, row *rowVersion) error { return rows.Scan(&row.id, &row.revision) },
-		`SELECT id, revision FROM outbox_messages WHERE id IN (`+marks(len(ids))+`) AND state = 'scheduled'`, ids...)
-	left := make(map[int64]int64, len(found))
+	found, err := queryAll(ctx, c, func(rows *sql.Rows, row *rowVersion) error { return rows.Scan(&row.id, &row.revision) },
+		`SELECT id, revision FROM outbox_messages WHERE id IN (`+marks(len(ids))+`) AND state = 'scheduled'`+lock, ids...)
+	revisions := make(map[int64]int64, len(found))
 	for _, row := range found {
-		left[row.id] = row.revision
+		revisions[row.id] = row.revision
 	}
-	return left, err
+	return revisions, err
 }
 
-func (s *settler) open(ctx context.Context) (*sql.Conn, error) {
+// open makes the settler's own connection, unless it has one.
+func (s *settler) open(ctx context.Context) error {
 	if s.conn != nil {
-		return s.conn, nil
+		return nil
 	}
 	conn, err := s.r.store.sql.Conn(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("open the settling connection: %w", err)
+		return fmt.Errorf("open the settling connection: %w", err)
 	}
 	s.conn = conn
 	if _, err := conn.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout = 1"); err != nil {
 		s.discard()
-		return nil, fmt.Errorf("set up the settling connection: %w", err)
+		return fmt.Errorf("set up the settling connection: %w", err)
 	}
-	return conn, nil
+	return nil
 }
 
 // discard closes the connection for good: its lock wait must not reach the pool's other users.

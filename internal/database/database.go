@@ -24,7 +24,8 @@ const (
 
 // Open returns a handle on the database that dsn (github.com/go-sql-driver/mysql's format) names, after it has answered,
 // within ctx. Whatever dsn says, parameters are interpolated by the client (one round trip a statement), text is utf8mb4,
-// and every session runs READ COMMITTED with strict SQL mode. Timeouts that dsn leaves out are set.
+// and every session runs READ COMMITTED with strict SQL mode, autocommit and the server's own clock. Timeouts that dsn leaves
+// out are set.
 //
 // The caller closes the handle with its DB().Close.
 func Open(ctx context.Context, dsn string) (*gorm.DB, error) {
@@ -93,6 +94,7 @@ func (s session) Connect(ctx context.Context) (driver.Conn, error) {
 	for _, stmt := range []string{
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		"SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')",
+		"SET SESSION autocommit = 1, completion_type = 0, timestamp = DEFAULT",
 	} {
 		if _, err := exec.ExecContext(ctx, stmt, nil); err != nil {
 			_ = c.Close()

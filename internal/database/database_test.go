@@ -177,7 +177,7 @@ func TestMigrate_HandsOverWhenAStarterIsKilled(t *testing.T) {
 
 func TestOpen_SetsUpEverySession(t *testing.T) {
 	t.Parallel()
-	for _, add := range []string{"", "&charset=latin1", "&collation=latin1_swedish_ci", "&parseTime=false&interpolateParams=false"} {
+	for _, add := range []string{"", "&charset=latin1", "&collation=latin1_swedish_ci", "&parseTime=false&interpolateParams=false", "&autocommit=0", "&completion_type=1", "&timestamp=1000000000"} {
 		t.Run(add, func(t *testing.T) {
 			t.Parallel()
 			requireSession(t, open(t, devtest.Database(t)+add))
@@ -187,6 +187,16 @@ func TestOpen_SetsUpEverySession(t *testing.T) {
 
 func requireSession(t *testing.T, db *gorm.DB) {
 	t.Helper()
+	var now int64
+	require.NoError(t, db.Raw("SELECT UNIX_TIMESTAMP()").Scan(&now).Error)
+	require.InDelta(t, time.Now().Unix(), now, 60)
+	require.NoError(t, db.Exec("CREATE TABLE kept (id INT PRIMARY KEY)").Error)
+	require.NoError(t, db.Exec("INSERT INTO kept VALUES (1)").Error)
+	require.NoError(t, db.Exec("ROLLBACK").Error)
+	var kept int
+	require.NoError(t, db.Raw("SELECT COUNT(*) FROM kept").Scan(&kept).Error)
+	require.Equal(t, 1, kept, "a statement of its own commits")
+
 	tx := db.Begin()
 	defer tx.Rollback()
 	var isolation string

@@ -57,6 +57,9 @@ func (s *Service) Expire(ctx context.Context, tx *gorm.DB, d outbox.Delivery) er
 	if err != nil {
 		return err
 	}
+	if p.No != d.Key { // the guard has checked the key, nobody the payload
+		return fmt.Errorf("expire order %s: the payload names order %q", d.Key, p.No)
+	}
 	tx = tx.WithContext(ctx)
 	err = tx.Exec(`INSERT INTO effects (message_id, generation, effected_at) VALUES (?, ?, UTC_TIMESTAMP(6))`,
 		d.ID, d.Generation).Error

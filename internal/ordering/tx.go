@@ -2,10 +2,8 @@ package ordering
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"time"
@@ -68,35 +66,15 @@ func change(tx *gorm.DB, statement string, args ...any) (bool, error) {
 	return res.RowsAffected > 0, res.Error
 }
 
-// Numbers of MySQL's and MariaDB's error reference.
-const (
-	erDupEntry       = 1062
-	erConnCount      = 1040
-	erServerShutdown = 1053
-	erUserConnCount  = 1203
-	erOptionPrevents = 1290 // read only: in the middle of a failover
-	erQueryInterrupt = 1317
-	erReadOnlyMode   = 1836
-	erConnKilled     = 1927 // MariaDB
-)
-
-func mysqlNumber(err error) uint16 {
-	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
-		return e.Number
-	}
-	return 0
+// isDuplicate reports whether err is MySQL's ER_DUP_ENTRY.
+func isDuplicate(err error) bool {
+	const erDupEntry = 1062
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && e.Number == erDupEntry
 }
-
-func isDuplicate(err error) bool { return mysqlNumber(err) == erDupEntry }
 
 // isOutage reports whether err says that the database did not answer, or cannot for now.
 func isOutage(err error) bool {
-	switch mysqlNumber(err) {
-	case erConnCount, erServerShutdown, erUserConnCount, erOptionPrevents, erQueryInterrupt, erReadOnlyMode, erConnKilled:
-		return true
-	}
 	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return outbox.IsOutage(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded)
 }
