@@ -51,10 +51,10 @@ func (w *Worker) startClock(ctx context.Context) *cron.Cron {
 
 func (w *Worker) reconcile(ctx context.Context) error {
 	report, err := w.reconciler.Run(ctx)
-	w.metrics.pass("pass", report, err)
+	w.metrics.pass(kindPass, report, err)
 	if err == nil && report.Rearmed+report.Repaired+report.Late+report.Dead > 0 {
 		w.log.WarnContext(ctx, "reconciler found something", slog.Int("rearmed", report.Rearmed), slog.Int("repaired", report.Repaired),
-			slog.Int("late", report.Late), slog.Int("dead", report.Dead), slog.Duration("took", report.Took))
+			slog.Int("late", report.Late), slog.Int("dead", report.Dead), slog.Float64("took_seconds", report.Took.Seconds()))
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -76,7 +77,7 @@ func (w *Worker) routes() http.Handler {
 type Readiness struct {
 	// Status is ready, waiting (something is missing, the worker waits for it) or draining.
 	Status    string             `json:"status"`
-	Database  string             `json:"database"` // ok or away
+	Database  string             `json:"database"` // ok, away, or that the tables are missing
 	Publisher PublisherReadiness `json:"publisher"`
 	Consumers ConsumerReadiness  `json:"consumers"`
 }
@@ -109,7 +110,10 @@ func (w *Worker) Readiness(ctx context.Context) Readiness {
 		},
 	}
 	r.Consumers.Have, r.Consumers.Want = w.consumer.Consuming()
-	if w.pool.PingContext(ctx) != nil {
+	switch err := w.askDatabase(ctx); {
+	case errors.Is(err, errNoTables):
+		r.Database = err.Error()
+	case err != nil:
 		r.Database = "away"
 	}
 	switch {
@@ -119,6 +123,19 @@ func (w *Worker) Readiness(ctx context.Context) Readiness {
 		r.Status = "waiting"
 	}
 	return r
+}
+
+var errNoTables = errors.New("no tables: run duebox migrate")
+
+// askDatabase returns nil if the database answers and has the worker's tables.
+func (w *Worker) askDatabase(ctx context.Context) error {
+	const noSuchTable = 1146 // of MySQL's and MariaDB's error reference
+	var n int
+	err := w.pool.QueryRowContext(ctx, `SELECT COUNT(*) FROM outbox_meta`).Scan(&n)
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == noSuchTable {
+		return errNoTables
+	}
+	return err
 }
 
 // guarded asks for the admin token, if there is one.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/duebox/duebox/internal/database"
+	"github.com/duebox/duebox/internal/devenv/devtest"
 	"github.com/duebox/duebox/outbox"
 	"github.com/duebox/duebox/worker"
 )
@@ -60,6 +62,51 @@ func TestReadyz_NeedsTheDatabase(t *testing.T) {
 	r := w.Readiness(t.Context())
 	require.Equal(t, "away", r.Database)
 	require.Equal(t, "draining", r.Status)
+}
+
+func TestReadyz_SaysThatTheTablesAreMissing(t *testing.T) {
+	t.Parallel()
+	db, err := database.Open(t.Context(), devtest.Database(t))
+	require.NoError(t, err)
+	pool, err := db.DB()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pool.Close()) })
+	w, err := worker.New(db, "amqp://127.0.0.1:1/", map[string]worker.Effect{topic: written}, worker.Config{})
+	require.NoError(t, err)
+	rec := get(t, w.Routes(), "/readyz", "")
+	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+	require.Contains(t, rec.Body.String(), `"database":"no tables: run duebox migrate"`)
+}
+
+func TestMetrics_CountFromZero(t *testing.T) {
+	t.Parallel()
+	p := newPlaceOn(t, "amqp://127.0.0.1:1/", "ns")
+	w, err := worker.New(p.db, p.amqpURL, map[string]worker.Effect{topic: written, "other": written}, worker.Config{Namespace: "ns"})
+	require.NoError(t, err)
+	shown := get(t, w.Routes(), "/metrics", "").Body.String()
+	var lines []string
+	for _, outcome := range []string{"confirmed", "nacked", "unconfirmed", "unpublishable", "not_sent"} {
+		lines = append(lines, `duebox_published_total{outcome="`+outcome+`"} 0`)
+	}
+	for _, name := range []string{topic, "other"} {
+		for _, outcome := range []string{"done", "duplicate", "canceled", "stale", "early", "retry", "dead", "foreign", "unknown"} {
+			lines = append(lines, `duebox_deliveries_total{outcome="`+outcome+`",topic="`+name+`"} 0`)
+		}
+		lines = append(lines, `duebox_malformed_total{queue="ns.work.`+name+`"} 0`, `duebox_lateness_seconds_count{topic="`+name+`"} 0`)
+	}
+	for _, kind := range []string{"pass", "rearm"} {
+		for _, outcome := range []string{"completed", "skipped", "error"} {
+			lines = append(lines, `duebox_reconcile_passes_total{kind="`+kind+`",outcome="`+outcome+`"} 0`)
+		}
+	}
+	lines = append(lines, `duebox_malformed_total{queue="ns.unrouted"} 0`,
+		`duebox_repairs_total{reason="epoch"} 0`, `duebox_repairs_total{reason="overdue"} 0`, `duebox_repairs_total{reason="unrouted"} 0`)
+	for _, reason := range []string{"attempts", "unpublishable", "overdue", "unrouted"} {
+		lines = append(lines, `duebox_dead_total{reason="`+reason+`"} 0`)
+	}
+	for _, line := range lines {
+		require.True(t, containsLine(shown, line), "%s is not in\n%s", line, shown)
+	}
 }
 
 func TestMetrics_TellWhatTheWorkerDid(t *testing.T) {

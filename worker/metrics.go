@@ -2,7 +2,6 @@ package worker
 
 import (
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,8 +11,22 @@ import (
 	"github.com/duebox/duebox/outbox/rabbitmq"
 )
 
+// The values of labels. Those of a delivery's outcome are outbox.Outcome.
+const (
+	confirmed     = "confirmed"
+	nacked        = "nacked"
+	unpublishable = "unpublishable"
+	unconfirmed   = "unconfirmed"
+	notSent       = "not_sent"
+
+	kindPass      = "pass"
+	kindRearm     = "rearm"
+	passCompleted = "completed"
+	passSkipped   = "skipped"
+	passError     = "error"
+)
+
 type metrics struct {
-	log         *slog.Logger
 	published   *prometheus.CounterVec
 	confirm     prometheus.Histogram
 	deliveries  *prometheus.CounterVec
@@ -22,6 +35,7 @@ type metrics struct {
 	moved       prometheus.Counter
 	lostLeases  prometheus.Counter
 	repairs     *prometheus.CounterVec
+	dead        *prometheus.CounterVec
 	passes      *prometheus.CounterVec
 	passSeconds *prometheus.HistogramVec
 	connected   *prometheus.GaugeVec
@@ -30,7 +44,7 @@ type metrics struct {
 	malformed   *prometheus.CounterVec
 }
 
-func newMetrics(r prometheus.Registerer, log *slog.Logger) (*metrics, error) {
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -38,7 +52,6 @@ func newMetrics(r prometheus.Registerer, log *slog.Logger) (*metrics, error) {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		log:       log,
 		published: counter("duebox_published_total", "Messages handed to the broker, by what came of it.", "outcome"),
 		confirm: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "duebox_confirm_seconds", Help: "Time until the broker has confirmed a batch, once for each of its messages.",
@@ -52,7 +65,8 @@ func newMetrics(r prometheus.Registerer, log *slog.Logger) (*metrics, error) {
 		settled:    prometheus.NewCounter(prometheus.CounterOpts{Name: "duebox_settled_total", Help: "Messages marked published."}),
 		moved:      prometheus.NewCounter(prometheus.CounterOpts{Name: "duebox_settle_moved_total", Help: "Confirmed messages left alone because their row had moved on."}),
 		lostLeases: prometheus.NewCounter(prometheus.CounterOpts{Name: "duebox_lost_leases_total", Help: "Shards lost to another relay or to time."}),
-		repairs:    counter("duebox_repairs_total", "Messages that the reconciler has scheduled again, by reason.", "reason"),
+		repairs:    counter("duebox_repairs_total", "Published messages that were scheduled again, by reason.", "reason"),
+		dead:       counter("duebox_dead_total", "Messages that have become dead and wait for an operator, by reason.", "reason"),
 		passes:     counter("duebox_reconcile_passes_total", "Passes of the reconciler, by kind and how they ended.", "kind", "outcome"),
 		passSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "duebox_reconcile_seconds", Help: "How long a pass of the reconciler took.", Buckets: prometheus.ExponentialBuckets(.005, 4, 9),
@@ -67,8 +81,39 @@ func newMetrics(r prometheus.Registerer, log *slog.Logger) (*metrics, error) {
 		m.disconnects.WithLabelValues(role).Add(0)
 		m.blocked.WithLabelValues(role).Set(0)
 	}
-	return m, register(r, m.published, m.confirm, m.deliveries, m.lateness, m.settled, m.moved, m.lostLeases, m.repairs, m.passes,
+	return m, register(r, m.published, m.confirm, m.deliveries, m.lateness, m.settled, m.moved, m.lostLeases, m.repairs, m.dead, m.passes,
 		m.passSeconds, m.connected, m.disconnects, m.blocked, m.malformed)
+}
+
+// preset makes every counter exist from the start: an alert on the increase of one that appears with its first count misses
+// that one.
+func (m *metrics) preset(namespace string, topics []string) {
+	for _, outcome := range []string{confirmed, nacked, unpublishable, unconfirmed, notSent} {
+		m.published.WithLabelValues(outcome)
+	}
+	m.malformed.WithLabelValues(namespace + ".unrouted")
+	for _, topic := range topics {
+		m.malformed.WithLabelValues(namespace + ".work." + topic)
+		m.lateness.WithLabelValues(topic)
+		for _, outcome := range []outbox.Outcome{
+			outbox.OutcomeDone, outbox.OutcomeDuplicate, outbox.OutcomeCanceled, outbox.OutcomeStale, outbox.OutcomeEarly,
+			outbox.OutcomeRetry, outbox.OutcomeDead, outbox.OutcomeForeign, outbox.OutcomeUnknown,
+		} {
+			m.deliveries.WithLabelValues(topic, string(outcome))
+		}
+	}
+	for _, reason := range []string{"epoch", "overdue", "unrouted"} {
+		m.repairs.WithLabelValues(reason)
+	}
+	for _, reason := range []string{"attempts", "unpublishable", "overdue", "unrouted"} {
+		m.dead.WithLabelValues(reason)
+	}
+	for _, kind := range []string{kindPass, kindRearm} {
+		m.passSeconds.WithLabelValues(kind)
+		for _, outcome := range []string{passCompleted, passSkipped, passError} {
+			m.passes.WithLabelValues(kind, outcome)
+		}
+	}
 }
 
 // watch adds what is read when it is asked for.
@@ -110,8 +155,6 @@ func (m *metrics) ledger() outbox.Observer {
 			if outcome == outbox.OutcomeDone {
 				m.lateness.WithLabelValues(topic).Observe(lateness.Seconds())
 			}
-			m.log.Debug("delivery handled", slog.String("topic", topic), slog.String("outcome", string(outcome)),
-				slog.Float64("lateness_seconds", lateness.Seconds()))
 		},
 		Settled: func(published, moved int) {
 			m.settled.Add(float64(published))
@@ -119,21 +162,22 @@ func (m *metrics) ledger() outbox.Observer {
 		},
 		LeaseLost: func(n int) { m.lostLeases.Add(float64(n)) },
 		Repaired:  func(reason string, n int) { m.repairs.WithLabelValues(reason).Add(float64(n)) },
+		Died:      func(reason string, n int) { m.dead.WithLabelValues(reason).Add(float64(n)) },
 	}
 }
 
 func publishOutcome(err error) string {
 	switch {
 	case err == nil:
-		return "confirmed"
+		return confirmed
 	case errors.Is(err, outbox.ErrNacked):
-		return "nacked"
+		return nacked
 	case errors.Is(err, outbox.ErrUnpublishable):
-		return "unpublishable"
+		return unpublishable
 	case errors.Is(err, outbox.ErrUnconfirmed):
-		return "unconfirmed"
+		return unconfirmed
 	default:
-		return "not_sent"
+		return notSent
 	}
 }
 
@@ -153,12 +197,12 @@ func (m *metrics) broker() rabbitmq.Observer {
 }
 
 func (m *metrics) pass(kind string, report outbox.Report, err error) {
-	outcome := "completed"
+	outcome := passCompleted
 	switch {
 	case err != nil:
-		outcome = "error"
+		outcome = passError
 	case report.Skipped:
-		outcome = "skipped"
+		outcome = passSkipped
 	default:
 		m.passSeconds.WithLabelValues(kind).Observe(report.Took.Seconds())
 	}

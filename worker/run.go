@@ -22,7 +22,7 @@ import (
 func (w *Worker) Run(ctx context.Context) error {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", w.cfg.HTTPAddr)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return err // it says: listen, and where
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -57,7 +57,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	<-ctx.Done()
 	w.draining.Store(true)
-	w.log.InfoContext(ctx, "draining", "limit", w.cfg.DrainTimeout)
+	w.log.InfoContext(ctx, "draining", "limit_seconds", w.cfg.DrainTimeout.Seconds())
 	routines := clock.Stop()
 	stopRelay()
 	<-relay.done
@@ -89,7 +89,7 @@ func (w *Worker) rearm(ctx context.Context) {
 		}
 		for {
 			report, err := w.reconciler.Rearm(ctx)
-			w.metrics.pass("rearm", report, err)
+			w.metrics.pass(kindRearm, report, err)
 			if err == nil && !report.Skipped {
 				break
 			}

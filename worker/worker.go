@@ -64,7 +64,7 @@ type Config struct {
 	Routines []Routine
 	// Registry gets the metrics, and is what /metrics shows. Default: a new one.
 	Registry *prometheus.Registry
-	// Log receives what an operator should know, and at level debug each delivery. Default: discarded.
+	// Log receives what an operator should know, and at level debug each delivery, with its message's id and key. Default: discarded.
 	Log *slog.Logger
 }
 
@@ -99,7 +99,7 @@ func New(db *gorm.DB, amqpURL string, effects map[string]Effect, cfg Config) (*W
 	if w.pool, err = db.DB(); err != nil {
 		return nil, fmt.Errorf("worker: take the connection pool: %w", err)
 	}
-	if w.metrics, err = newMetrics(cfg.Registry, cfg.Log); err != nil {
+	if w.metrics, err = newMetrics(cfg.Registry); err != nil {
 		return nil, fmt.Errorf("worker: register metrics: %w", err)
 	}
 	w.store, err = outbox.NewStore(db, outbox.StoreConfig{
@@ -120,7 +120,7 @@ func New(db *gorm.DB, amqpURL string, effects map[string]Effect, cfg Config) (*W
 
 func setDefaults(cfg *Config) {
 	for field, fallback := range map[*string]string{
-		&cfg.HTTPAddr: "127.0.0.1:9090", &cfg.ReconcileSchedule: "* * * * *",
+		&cfg.HTTPAddr: "127.0.0.1:9090", &cfg.Namespace: "duebox", &cfg.ReconcileSchedule: "* * * * *",
 	} {
 		if *field == "" {
 			*field = fallback
@@ -161,17 +161,36 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 		return err
 	}
 	topics := slices.Sorted(maps.Keys(effects))
+	w.metrics.preset(cfg.Namespace, topics)
 	effects = maps.Clone(effects)
 	w.consumer, err = rabbitmq.NewConsumer(broker, topics, rabbitmq.Handlers{
 		Handle: func(ctx context.Context, d outbox.Delivery) error {
-			_, err := w.store.Handle(ctx, d, func(tx *gorm.DB) error { return effects[d.Topic](ctx, tx, d) })
+			outcome, err := w.store.Handle(ctx, d, func(tx *gorm.DB) error { return effects[d.Topic](ctx, tx, d) })
+			if err == nil {
+				w.logHandled(ctx, d, outcome)
+			}
 			return err
 		},
 		Unrouted: w.store.Unrouted,
 		Keep:     w.store.Keep,
-		Ready:    w.pool.PingContext,
+		Ready:    w.askDatabase,
 	}, rabbitmq.ConsumerConfig{Workers: cfg.Workers, Prefetch: cfg.Prefetch, DrainTimeout: cfg.DrainTimeout * 3 / 8})
 	return err
+}
+
+// logHandled writes the delivery's line of level debug, with its lateness where it took effect.
+func (w *Worker) logHandled(ctx context.Context, d outbox.Delivery, outcome outbox.Outcome) {
+	if !w.log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	var lateness time.Duration
+	if outcome == outbox.OutcomeDone {
+		if now, err := w.store.Now(ctx); err == nil {
+			lateness = now.Sub(d.DueAt)
+		}
+	}
+	w.log.DebugContext(ctx, "delivery handled", slog.Int64("id", d.ID), slog.String("topic", d.Topic), slog.String("key", d.Key),
+		slog.String("outcome", string(outcome)), slog.Float64("lateness_seconds", lateness.Seconds()))
 }
 
 // newOwner is a name that no other living relay has: the host's, the process's number and something random.
