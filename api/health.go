@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 
 // readyTimeout is what a probe may wait for the database.
 const readyTimeout = 2 * time.Second
+
+// ErrNoTables is what a readiness check returns when the database answers but lacks the tables.
+var ErrNoTables = errors.New("api: the database has no tables: run duebox migrate")
 
 type statusBody struct {
 	Status string `json:"status"`

@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -81,6 +82,15 @@ func TestDeadline_EndsARequestThatTheDatabaseHolds(t *testing.T) {
 
 // rest is every call that a test is not about; none is made.
 type rest interface{ api.Orders }
+
+func TestReadyz_SaysThatTheTablesAreMissing(t *testing.T) {
+	t.Parallel()
+	server, err := api.New(api.Config{}, stub{}, func(context.Context) error { return fmt.Errorf("ask: %w", api.ErrNoTables) })
+	require.NoError(t, err)
+	a := do(t, server.Handler(), "GET", "/readyz", "")
+	require.Equal(t, http.StatusServiceUnavailable, a.status)
+	require.Contains(t, string(a.body), `"detail":"the database has no tables: run duebox migrate"`)
+}
 
 // stub is the one call that a test is about.
 type stub struct {

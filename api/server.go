@@ -37,7 +37,8 @@ type Config struct {
 	AdminToken string
 	// Registry gets the HTTP metrics, and is what /metrics shows. Default: a new one.
 	Registry *prometheus.Registry
-	// Log gets one line for each request. Default: none.
+	// Log gets a line for each request: level debug for probes and scrapes, info for all others. What could not be served
+	// gets another one, with the cause. Default: none.
 	Log *slog.Logger
 	// Deadline is how long a request may work after its body was read. Default 15 s.
 	Deadline time.Duration
@@ -64,7 +65,8 @@ type Server struct {
 	draining atomic.Bool
 }
 
-// New returns a server for orders. It is ready while ready, which must keep to its context, returns nil. New does no I/O.
+// New returns a server for orders. It is ready while ready, which must keep to its context, returns nil; clients are told of
+// ErrNoTables, and of any other error that the service cannot answer for now. New does no I/O.
 func New(cfg Config, orders Orders, ready func(ctx context.Context) error) (*Server, error) {
 	if orders == nil || ready == nil {
 		return nil, errors.New("api: orders and a readiness check are required")
@@ -112,7 +114,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", s.cfg.Addr)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return err // it says: listen, and where
 	}
 	return s.Serve(ctx, ln)
 }

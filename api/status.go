@@ -99,6 +99,7 @@ func describe(err error) problem {
 		{errTooLarge, "body-too-large", "Body too large", http.StatusRequestEntityTooLarge},
 		{errMediaType, "unsupported-media-type", "Unsupported media type", http.StatusUnsupportedMediaType},
 		{errSlowBody, "body-timeout", "Body timeout", http.StatusRequestTimeout},
+		{ErrNoTables, "no-tables", "Not ready", http.StatusServiceUnavailable},
 		{errGone, "client-gone", "The client has left", statusGone},
 	} {
 		if errors.Is(err, known.err) {
