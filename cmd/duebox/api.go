@@ -55,9 +55,10 @@ func runAPI(c *cobra.Command, level string) error {
 	server, err := api.New(api.Config{
 		Addr: cfg.HTTPAddr, APIToken: cfg.APIToken.Reveal(), AdminToken: cfg.AdminToken.Reveal(),
 		Registry: registry, Log: log, DrainTimeout: cfg.DrainTimeout,
-	}, shop, func(ctx context.Context) error { return pool.PingContext(ctx) })
+	}, shop, func(ctx context.Context) error { return askTables(ctx, pool) })
 	if err != nil {
 		return fail(wentWrong, err)
 	}
-	return fail(wentWrong, drained(c.Context(), cfg.DrainTimeout, server.Run))
+	warnOfTables(c.Context(), pool, log)
+	return fail(wentWrong, listening("HTTP_ADDR", drained(c.Context(), cfg.DrainTimeout, server.Run)))
 }

@@ -70,6 +70,8 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.Version = versionLine()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newAPI(), newWorker(), newMigrate(), newReconcile(), newDemo(), newHealth(), newVersion())
 	return root

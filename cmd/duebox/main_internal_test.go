@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -24,6 +26,9 @@ import (
 const programVariable = "DUEBOX_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "curl" {
+		os.Exit(curl(os.Args[1:]))
+	}
 	if os.Getenv(programVariable) != "" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
@@ -70,6 +75,11 @@ func TestDuebox_SaysWhatIsWrongAndExitsWithTwo(t *testing.T) {
 		{[]string{"api"}, nil, []string{"MYSQL_DSN: is required"}},
 		{[]string{"worker"}, []string{"GRACE=soon", "NAMESPACE=a b"}, []string{"MYSQL_DSN: is required", "AMQP_URL: is required", "GRACE: is \"soon\"", "NAMESPACE"}},
 		{[]string{"worker", "--log-level=loud"}, []string{"MYSQL_DSN=u@tcp(x)/d", "AMQP_URL=amqp://x"}, []string{`--log-level: is "loud"`}},
+		{[]string{"worker"}, []string{"MYSQL_DSN=u@tcp(127.0.0.1:1)/d?timeout=abc", "AMQP_URL=amqp://x", "DELAY_STRATEGY=hold", "RECONCILE_SCHEDULE=99 * * * *"}, []string{
+			"MYSQL_DSN: want parameters", "DELAY_STRATEGY: is \"hold\", want auto or plugin", "RECONCILE_SCHEDULE: is \"99 * * * *\"",
+		}},
+		{[]string{"api"}, []string{"MYSQL_DSN=u@tcp(127.0.0.1:1)/d?loc=Nowhere"}, []string{"MYSQL_DSN: unknown time zone Nowhere"}},
+		{[]string{"health"}, []string{"HTTP_ADDR=8080"}, []string{"HTTP_ADDR: want host:port"}},
 		{[]string{"migrate"}, nil, []string{"MYSQL_DSN: is required"}},
 		{[]string{"reconcile"}, nil, []string{"MYSQL_DSN: is required", "AMQP_URL: is required"}},
 		{[]string{"health", "database"}, nil, []string{`invalid argument "database"`}},
@@ -109,6 +119,9 @@ func TestVersionAndHelp(t *testing.T) {
 	code, stdout, _ := execute(t, nil, "version")
 	require.Zero(t, code)
 	require.Contains(t, stdout, "duebox ")
+	code, flagged, _ := execute(t, nil, "--version")
+	require.Zero(t, code)
+	require.Equal(t, stdout, flagged)
 	code, stdout, _ = execute(t, nil)
 	require.Zero(t, code)
 	for _, command := range []string{"api", "worker", "migrate", "reconcile", "demo", "health", "version"} {
@@ -135,7 +148,7 @@ func TestDuebox_RunsAnOrderThroughItsProcesses(t *testing.T) {
 		require.Eventually(t, func() bool { return request(t, http.MethodGet, "http://"+address+"/readyz", "", nil) == http.StatusOK }, patience, 50*time.Millisecond)
 	}
 	for _, args := range [][]string{{"health"}, {"health", "api"}} {
-		code, _, stderr := execute(t, apiEnv, args...)
+		code, _, stderr := execute(t, append(apiEnv, "GRACE=soon", "API_TOKEN_FILE=/absent"), args...)
 		require.Zero(t, code, stderr)
 	}
 	code, _, stderr = execute(t, workerEnv, "health", "worker")
@@ -166,22 +179,28 @@ func TestReconcile_ExitCodes(t *testing.T) {
 	env := []string{"MYSQL_DSN=" + dsn, "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t)}
 	code, _, stderr := execute(t, env, "reconcile")
 	require.Equal(t, 2, code, "there are no tables yet: %s", stderr)
+	require.Contains(t, stderr, "run duebox migrate")
 
-	code, _, stderr = execute(t, env, "migrate")
+	code, stdout, stderr := execute(t, env, "migrate")
 	require.Zero(t, code, stderr)
-	code, stdout, stderr := execute(t, env, "reconcile", "--check")
+	require.Equal(t, "schema is up to date\n", stdout)
+	code, stdout, stderr = execute(t, env, "reconcile", "--check")
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "repaired 0")
 
 	db := devtest.Open(t, dsn)
-	_, err := db.ExecContext(t.Context(), `INSERT INTO outbox_messages (shard, topic, state, due_at, available_at, content_type, payload, created_at)
-		VALUES (0, 'nobody', 'published', '2026-01-01', '2026-01-01', 'x', '', '2026-01-01')`)
-	require.NoError(t, err)
+	lose := func() {
+		_, err := db.ExecContext(t.Context(), `INSERT INTO outbox_messages (shard, topic, state, due_at, available_at, content_type, payload, created_at)
+			VALUES (0, 'nobody', 'published', '2026-01-01', '2026-01-01', 'x', '', '2026-01-01')`)
+		require.NoError(t, err)
+	}
+	lose()
 	code, stdout, stderr = execute(t, env, "reconcile", "--json")
 	require.Zero(t, code, stderr)
 	var report struct{ Late, Repaired int }
 	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
 	require.Equal(t, 1, report.Late+report.Repaired)
+	lose()
 	code, _, stderr = execute(t, env, "reconcile", "--check")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "the pass has found 1 messages")
@@ -190,11 +209,50 @@ func TestReconcile_ExitCodes(t *testing.T) {
 	conn, err := db.Conn(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
-	_, err = conn.ExecContext(t.Context(), "DO GET_LOCK(CONCAT('duebox.reconcile.', DATABASE()), 0)")
+	_, err = conn.ExecContext(t.Context(), "DO GET_LOCK(CONCAT('duebox.', MD5(DATABASE())), 0)")
 	require.NoError(t, err)
 	code, _, stderr = execute(t, env, "reconcile", "--wait=500ms")
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, "another pass was under way")
+}
+
+func TestDuebox_WithoutTablesIsNotReadyAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	env := []string{
+		"MYSQL_DSN=" + devtest.Database(t), "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t, "order.expire"), "MIGRATE_ON_START=false",
+	}
+	apiAddr, workerAddr := freeAddress(t), freeAddress(t)
+	env = append(env, "HTTP_ADDR="+apiAddr, "WORKER_HTTP_ADDR="+workerAddr)
+	processes := []*process{startProcess(t, env, "api"), startProcess(t, env, "worker")}
+	for _, address := range []string{apiAddr, workerAddr} {
+		require.Eventually(t, func() bool {
+			return strings.Contains(body(t, "http://"+address+"/readyz"), "run duebox migrate")
+		}, patience, 50*time.Millisecond)
+	}
+	code, _, stderr := execute(t, env, "migrate")
+	require.Zero(t, code, stderr)
+	for _, address := range []string{apiAddr, workerAddr} {
+		require.Eventually(t, func() bool { return request(t, http.MethodGet, "http://"+address+"/readyz", "", nil) == http.StatusOK }, patience, 50*time.Millisecond)
+	}
+	for _, p := range processes {
+		require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, <-p.ended, "%s", p.stderr.String())
+		require.Contains(t, p.stderr.String(), `"level":"ERROR","msg":"the database has no tables: run duebox migrate"`)
+	}
+}
+
+func TestDuebox_NamesTheSettingWhoseAddressIsTaken(t *testing.T) {
+	t.Parallel()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	taken := l.Addr().String()
+	env := []string{"MYSQL_DSN=" + devtest.Database(t), "AMQP_URL=amqp://127.0.0.1:1/", "HTTP_ADDR=" + taken, "WORKER_HTTP_ADDR=" + taken}
+	for command, variable := range map[string]string{"api": "HTTP_ADDR", "worker": "WORKER_HTTP_ADDR"} {
+		code, _, stderr := execute(t, env, command)
+		require.Equal(t, 1, code, stderr)
+		require.Contains(t, stderr, "duebox: "+variable+": listen tcp "+taken)
+	}
 }
 
 func TestReachable(t *testing.T) {
@@ -237,6 +295,23 @@ func freeAddress(t *testing.T) string {
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
+}
+
+// body returns the answer to a GET, "" if there was none.
+func body(t *testing.T, url string) string {
+	t.Helper()
+	client := &http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp, err := client.Do(req)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	content, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(content)
 }
 
 // request returns the status, 0 if there was no answer.

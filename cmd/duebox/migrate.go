@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
 
 func newMigrate() *cobra.Command {
 	return &cobra.Command{
@@ -17,7 +21,8 @@ func newMigrate() *cobra.Command {
 				return fail(wentWrong, err)
 			}
 			closeDB()
-			return nil
+			_, err = fmt.Fprintln(c.OutOrStdout(), "schema is up to date")
+			return fail(wentWrong, err)
 		},
 	}
 }

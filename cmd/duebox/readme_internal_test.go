@@ -1,25 +1,111 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/duebox/duebox/internal/devenv/devtest"
 )
+
+// block is the README's first block of code in a language.
+func block(t *testing.T, language string) string {
+	t.Helper()
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(readme), "```"+language+"\n")
+	require.True(t, found)
+	code, _, found := strings.Cut(rest, "```")
+	require.True(t, found)
+	return code
+}
+
+// TestREADME_HTTPExamplesWork pastes them into a shell, with a curl of our own: the machine may have none.
+func TestREADME_HTTPExamplesWork(t *testing.T) {
+	t.Parallel()
+	address := freeAddress(t)
+	startProcess(t, []string{"MYSQL_DSN=" + devtest.Database(t), "HTTP_ADDR=" + address, "API_TOKEN=secret"}, "api")
+	require.Eventually(t, func() bool { return request(t, http.MethodGet, "http://"+address+"/readyz", "", nil) == http.StatusOK }, patience, 50*time.Millisecond)
+
+	self, err := filepath.Abs(os.Args[0])
+	require.NoError(t, err)
+	bin := t.TempDir()
+	require.NoError(t, os.Symlink(self, filepath.Join(bin, "curl")))
+	script := block(t, "sh")
+	for line, value := range map[string]string{"BASE=http://127.0.0.1:8080\n": "BASE=http://" + address + "\n", "TOKEN=\n": "TOKEN=secret\n"} {
+		require.Contains(t, script, line)
+		script = strings.Replace(script, line, value, 1)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-eu")
+	cmd.Stdin = strings.NewReader(script)
+	cmd.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	answers := strings.Split(strings.TrimSpace(string(out)), "\n")
+	require.Len(t, answers, 6, "%s", out)
+	for i, part := range []string{
+		`"available":100`, `"status":"pending"`, `{"orders":[{`, `"status":"paid"`, `"status":"closed","close_reason":"user"`,
+		`"available":98,"reserved":0,"sold":2`,
+	} {
+		require.Contains(t, answers[i], part)
+	}
+}
+
+// curl does what the README asks of curl: -sS, -X, -H, -d and a URL.
+func curl(args []string) int {
+	method, url, body, header := http.MethodGet, "", "", http.Header{}
+	for i := 0; i < len(args); i++ {
+		switch args[i] {
+		case "-sS":
+		case "-X", "-H", "-d":
+			i++
+			switch args[i-1] {
+			case "-X":
+				method = args[i]
+			case "-d":
+				body = args[i]
+			default:
+				name, value, _ := strings.Cut(args[i], ": ")
+				header.Set(name, value)
+			}
+		default:
+			url = args[i]
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	req.Header = header
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		return 7
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err := io.Copy(os.Stdout, resp.Body); err != nil {
+		return 18
+	}
+	return 0
+}
 
 // TestREADME_ExampleCompiles builds the README's Go code, as the body of a function.
 func TestREADME_ExampleCompiles(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
-	_, rest, found := strings.Cut(string(readme), "```go\n")
-	require.True(t, found)
-	code, _, found := strings.Cut(rest, "```")
-	require.True(t, found)
+	code := block(t, "go")
 	require.LessOrEqual(t, strings.Count(code, "\n"), 20)
 
 	dir := t.TempDir()

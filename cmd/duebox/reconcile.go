@@ -59,6 +59,13 @@ func reconcile(c *cobra.Command, wait time.Duration) (outbox.Report, error) {
 		return outbox.Report{}, err
 	}
 	defer closeDB()
+	pool, err := db.DB()
+	if err != nil {
+		return outbox.Report{}, err
+	}
+	if err := askTables(c.Context(), pool); err != nil {
+		return outbox.Report{}, err
+	}
 	store, err := outbox.NewStore(db, outbox.StoreConfig{Retention: cfg.Retention, MaxAttempts: cfg.MaxAttempts})
 	if err != nil {
 		return outbox.Report{}, err

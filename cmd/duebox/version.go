@@ -13,9 +13,13 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			version, revision := build()
-			_, err := fmt.Fprintf(c.OutOrStdout(), "duebox %s (%s, %s)\n", version, revision, runtime.Version())
+			_, err := fmt.Fprintln(c.OutOrStdout(), versionLine())
 			return fail(wentWrong, err)
 		},
 	}
+}
+
+func versionLine() string {
+	version, revision := build()
+	return fmt.Sprintf("duebox %s (%s, %s)", version, revision, runtime.Version())
 }

@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"gorm.io/gorm"
@@ -19,6 +22,7 @@ import (
 	"github.com/duebox/duebox/internal/database"
 	"github.com/duebox/duebox/internal/ordering"
 	"github.com/duebox/duebox/outbox"
+	"github.com/duebox/duebox/outbox/rabbitmq"
 )
 
 // migrateLimit bounds bringing the schema up to date, the wait for others who do it included.
@@ -76,16 +80,17 @@ func newRegistry() *prometheus.Registry {
 	return r
 }
 
+// linkedVersion is set by the linker: -X main.linkedVersion=...
+var linkedVersion string
+
 // build is the version of this program and the commit that it was built from; "unknown" where the build did not say.
 func build() (version, revision string) {
-	version, revision = "unknown", "unknown"
+	version, revision = linkedVersion, "unknown"
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return version, revision
+		return cmp.Or(version, "unknown"), revision
 	}
-	if info.Main.Version != "" {
-		version = info.Main.Version
-	}
+	version = cmp.Or(version, info.Main.Version, "unknown")
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
 			revision = s.Value
@@ -124,8 +129,31 @@ func drained(ctx context.Context, limit time.Duration, part func(context.Context
 	}
 }
 
-// load reads the settings from the environment.
+// listening names the setting in an error that says that its address cannot be listened on.
+func listening(variable string, err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "listen" {
+		return fmt.Errorf("%s: %w", variable, err)
+	}
+	return err
+}
+
+// load reads the settings from the environment. What they say has been judged, also by those who take it, before anything is
+// connected.
 func load(required ...string) (config.Config, error) {
 	cfg, err := config.Load(os.Environ(), required...)
-	return cfg, fail(cannotBegin, err)
+	if err != nil {
+		return cfg, fail(cannotBegin, err)
+	}
+	var found []error
+	if cfg.MySQLDSN.IsSet() {
+		if _, err := mysql.ParseDSN(cfg.MySQLDSN.Reveal()); err != nil {
+			found = append(found, fmt.Errorf("MYSQL_DSN: %w", err)) // the driver's text does not repeat the DSN
+		}
+	}
+	if cfg.AMQPURL.IsSet() {
+		if _, err := rabbitmq.NewBroker(cfg.AMQPURL.Reveal(), rabbitmq.Config{Namespace: cfg.Namespace}); err != nil {
+			found = append(found, fmt.Errorf("AMQP_URL: %w", err))
+		}
+	}
+	return cfg, fail(cannotBegin, errors.Join(found...))
 }

@@ -62,5 +62,8 @@ func runWorker(c *cobra.Command, level string) error {
 	if err != nil {
 		return fail(cannotBegin, err)
 	}
-	return fail(wentWrong, drained(c.Context(), cfg.DrainTimeout, w.Run))
+	if pool, err := db.DB(); err == nil {
+		warnOfTables(c.Context(), pool, log)
+	}
+	return fail(wentWrong, listening("WORKER_HTTP_ADDR", drained(c.Context(), cfg.DrainTimeout, w.Run)))
 }

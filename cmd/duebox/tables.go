@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/duebox/duebox/api"
+)
+
+// askTables returns nil if the database answers and has the tables, and api.ErrNoTables if it answers and has not.
+func askTables(ctx context.Context, pool *sql.DB) error {
+	const noSuchTable = 1146 // of MySQL's and MariaDB's error reference
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	// The tables that a migration makes last, of both sets.
+	var n int
+	err := pool.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM outbox_unrouted) + EXISTS (SELECT 1 FROM idempotency_keys)`).Scan(&n)
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == noSuchTable {
+		return api.ErrNoTables
+	}
+	return err
+}
+
+// warnOfTables logs that the tables are missing. The process goes on: it is not ready until somebody has migrated.
+func warnOfTables(ctx context.Context, pool *sql.DB, log *slog.Logger) {
+	if err := askTables(ctx, pool); errors.Is(err, api.ErrNoTables) {
+		log.ErrorContext(ctx, "the database has no tables: run duebox migrate")
+	}
+}
