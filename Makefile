@@ -16,6 +16,8 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 # A go.work somewhere above would join the nested modules.
 export GOWORK := off
 
+# What "duebox version" says; unknown where there is no git.
+VERSION     := $(or $(shell git describe --tags --always --dirty 2>/dev/null),unknown)
 MODULES     := . internal/grammar tools
 LINTER      := .bin/golangci-lint
 GENERAL_LOG := .tmp/general.log
@@ -27,12 +29,12 @@ help: ## print this list
 
 .PHONY: demo
 demo: setup ## run the whole system once, orders to effects, and check it (ARGS="--orders 1000 --kill-broker")
-	@$(GO) build -o .bin/duebox ./cmd/duebox
+	@$(GO) build -ldflags '-X main.linkedVersion=$(VERSION)' -o .bin/duebox ./cmd/duebox
 	@.bin/duebox demo $(ARGS)
 
 .PHONY: up
 up: .env ## start MySQL, RabbitMQ, api and worker with docker compose
-	docker compose up --build --detach --wait
+	VERSION='$(VERSION)' docker compose up --build --detach --wait
 
 .PHONY: down
 down: ## stop what "make up" started; the data stays
@@ -104,7 +106,7 @@ $(LINTER): tools/go.mod tools/go.sum
 .env:
 	@umask 077; while IFS= read -r line; do \
 		case $$line in \
-		*=change-me) printf '%s=%s\n' "$${line%%=*}" "$$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" ;; \
+		*=) printf '%s=%s\n' "$${line%=}" "$$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" ;; \
 		*) printf '%s\n' "$$line" ;; \
 		esac; \
 	done <.env.example >.env
