@@ -21,6 +21,7 @@ var (
 	LimitsOf = limitsOf
 	Check    = check
 	Quantile = quantile
+	Takes    = takes
 )
 
 func ParseOrders(r io.Reader, n int, timeout time.Duration) ([]planned, error) {
@@ -35,6 +36,12 @@ func (p planned) PayAfter() time.Duration { return p.payAfter }
 func (p planned) Late() bool              { return p.late }
 func (p planned) Items() []item           { return p.items }
 func (p planned) Name() string            { return p.name }
+
+// Unpaid is an order of a kind that nobody pays.
+func Unpaid(kind string) planned { return planned{kind: kind, payAfter: -1} }
+
+// Paid is a normal order that is paid after a while.
+func Paid(after time.Duration) planned { return planned{kind: "normal", payAfter: after} }
 
 func (f *findings) Result() Result     { return newResult(*f) }
 func (r Result) Wrong() []string       { return r.wrong() }

@@ -127,6 +127,21 @@ func pickKind(of10 int) string {
 	}
 }
 
+// takes is how long a plan takes, if nothing stands still: until the last order is closed or paid, and nothing more was heard
+// of for a moment.
+func takes(plan []planned, rate float64, l limits) time.Duration {
+	var end time.Duration
+	for i, p := range plan {
+		placed := time.Duration(float64(i) / rate * float64(time.Second))
+		lasts := p.payAfter
+		if lasts < 0 {
+			lasts = l.of(p.kind)
+		}
+		end = max(end, placed+lasts)
+	}
+	return end + quietTime
+}
+
 // stock is how many units of each product the plan asks for.
 func stock(plan []planned) map[string]int64 {
 	units := map[string]int64{}

@@ -169,3 +169,13 @@ func TestQuantile_IsAValueThatWasMeasured(t *testing.T) {
 	require.InDelta(t, 1.5, demo.Quantile(sorted, 0.01), 0)
 	require.InDelta(t, 40, demo.Quantile(sorted, 1), 0)
 }
+
+func TestTakes_IsUntilTheLastOrderIsOver(t *testing.T) {
+	t.Parallel()
+	const quiet = time.Second
+	l := demo.LimitsOf(30 * time.Second)
+	require.Equal(t, quiet, demo.Takes(nil, 1, l))
+	require.Equal(t, 10*time.Second+quiet, demo.Takes([]demo.Planned{demo.Unpaid("flash")}, 1, l))
+	require.Equal(t, 2*time.Second+30*time.Second+quiet, demo.Takes([]demo.Planned{demo.Paid(0), demo.Paid(0), demo.Unpaid("normal")}, 1, l))
+	require.Equal(t, 60*time.Second+quiet, demo.Takes([]demo.Planned{demo.Paid(time.Minute), demo.Paid(time.Second)}, 2, l))
+}

@@ -80,7 +80,7 @@ func (r Result) print(w io.Writer) error {
 		{"  paid", r.Paid, "in time"},
 		{"  closed", r.Closed, "by themselves"},
 		{"  pending", r.Pending, "must be 0"},
-		{"refunded", r.Refunded, "payments after closing"},
+		{"refunded", r.Refunded, "payments after closing: late buyers pay at twice the limit"},
 		{"lost", r.Lost, "must be 0"},
 		{"early", r.Early, "must be 0"},
 		{"duplicate deliveries", r.DuplicateDeliveries, "allowed"},

@@ -128,6 +128,9 @@ func (r *run) play(ctx context.Context, plan []planned) (Result, error) {
 	}
 	background.Go(func() { r.console.progress(ctx, r.services.db, d) })
 
+	if !r.Terminal { // there is no bar to tell
+		r.console.say("placing %d orders; this takes about %v", len(plan), takes(plan, r.Rate, r.limits).Round(time.Second))
+	}
 	began := time.Now()
 	if err := d.run(ctx); err != nil {
 		return Result{}, err
