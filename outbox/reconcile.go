@@ -95,7 +95,7 @@ func (r *Reconciler) alone(ctx context.Context, report *Report, fn func(ctx cont
 		return fmt.Errorf("open the reconciler's connection: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
-	const name = "CONCAT('duebox.', MD5(DATABASE()))" // MySQL takes 64 characters
+	const name = "CONCAT('duebox.', LEFT(SHA2(DATABASE(), 256), 32))" // MySQL takes 64 characters and has no MD5 any more
 	var got sql.NullInt64
 	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK("+name+", 0)").Scan(&got); err != nil {
 		return fmt.Errorf("lock the pass: %w", err)
