@@ -209,7 +209,7 @@ func TestReconcile_ExitCodes(t *testing.T) {
 	conn, err := db.Conn(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
-	_, err = conn.ExecContext(t.Context(), "DO GET_LOCK(CONCAT('duebox.', MD5(DATABASE())), 0)")
+	_, err = conn.ExecContext(t.Context(), "DO GET_LOCK(CONCAT('duebox.', LEFT(SHA2(DATABASE(), 256), 32)), 0)")
 	require.NoError(t, err)
 	code, _, stderr = execute(t, env, "reconcile", "--wait=500ms")
 	require.Equal(t, 2, code)
