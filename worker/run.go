@@ -49,7 +49,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	http := w.serve(ctx, ln, cancel)
 	publisher := run("publisher", w.publisher.Run, publishing)
 	consumer := run("consumer", w.consumer.Run, consuming)
-	relay := run("relay", w.relay.Run, relaying)
+	relay := run("relay", func(ctx context.Context) error {
+		w.awaitConsumers(ctx)
+		return w.relay.Run(ctx)
+	}, relaying)
 	var rearming sync.WaitGroup
 	rearming.Go(func() { w.rearm(ctx) })
 	clock := w.startClock(ctx)
@@ -70,6 +73,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	err = errors.Join(relay.err, consumer.err, publisher.err, http())
 	w.log.InfoContext(ctx, "worker has ended")
 	return err
+}
+
+// awaitConsumers gives the consumers time to bind their queues before the first message is published: what finds no queue
+// takes the long way, through the database and a repair. It is no condition, as the broker may be away.
+func (w *Worker) awaitConsumers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for have, want := w.consumer.Consuming(); have < want && pause(ctx, 20*time.Millisecond); {
+		have, want = w.consumer.Consuming()
+	}
 }
 
 // outcome is how a part of the worker has ended; err is valid after done.
