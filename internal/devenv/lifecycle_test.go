@@ -155,6 +155,10 @@ func TestRabbitMQ_ComesBackAfterEveryEnd(t *testing.T) {
 	err = ch.ExchangeDeclare("absent", "x-delayed-message", true, false, false, false, amqp.Table{"x-delayed-type": "direct"})
 	requireCode(t, err, amqp.CommandInvalid)
 
+	// The broker confirms a durable queue before its log is on the disk: a kill within moments may lose it.
+	synced, err := broker.Eval(t.Context(), "mnesia:sync_log().")
+	require.NoError(t, err)
+	require.Equal(t, "ok", synced)
 	require.NoError(t, broker.Kill())
 	require.Zero(t, broker.PID())
 	require.NoError(t, broker.Start(t.Context()))
