@@ -24,7 +24,7 @@ const (
 
 // Open returns a handle on the database that dsn (github.com/go-sql-driver/mysql's format) names, after it has answered,
 // within ctx. Whatever dsn says, parameters are interpolated by the client (one round trip a statement), text is utf8mb4,
-// and every session runs READ COMMITTED with strict SQL mode, autocommit and the server's own clock. Timeouts that dsn leaves
+// and every session runs READ COMMITTED with strict SQL mode and autocommit. Timeouts that dsn leaves
 // out are set.
 //
 // The caller closes the handle with its DB().Close.
@@ -50,6 +50,9 @@ func Open(ctx context.Context, dsn string) (*gorm.DB, error) {
 	}
 	if cfg.WriteTimeout == 0 {
 		cfg.WriteTimeout = ioTimeout
+	}
+	if _, ok := cfg.Params["timestamp"]; ok {
+		return nil, errors.New("the database DSN sets timestamp, which would stop the clock that due times are measured by")
 	}
 	if cfg.DBName == "" {
 		return nil, errors.New("the database DSN names no database")
@@ -94,7 +97,7 @@ func (s session) Connect(ctx context.Context) (driver.Conn, error) {
 	for _, stmt := range []string{
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		"SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')",
-		"SET SESSION autocommit = 1, completion_type = 0, timestamp = DEFAULT",
+		"SET SESSION autocommit = 1, completion_type = 0",
 	} {
 		if _, err := exec.ExecContext(ctx, stmt, nil); err != nil {
 			_ = c.Close()
