@@ -96,3 +96,10 @@ func TestFlight_ForgetsARowOnlyWhenTheNextScanBegins(t *testing.T) {
 	require.Equal(t, 100, rows)
 	require.Equal(t, 1000, bytes)
 }
+
+func TestNewOwner_IsANameOfItsOwn(t *testing.T) {
+	t.Parallel()
+	one, other := newOwner(), newOwner()
+	require.True(t, isName(one, 64), one)
+	require.NotEqual(t, one, other)
+}

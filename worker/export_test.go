@@ -4,6 +4,3 @@ import "net/http"
 
 // Routes are the worker's own HTTP routes.
 func (w *Worker) Routes() http.Handler { return w.routes() }
-
-// NewOwner is the name of a relay.
-var NewOwner = newOwner

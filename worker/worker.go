@@ -2,15 +2,12 @@ package worker
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -151,7 +148,7 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 		return err
 	}
 	w.relay, err = outbox.NewRelay(w.store, w.publisher, outbox.RelayConfig{
-		Owner: newOwner(), Horizon: cfg.Horizon, Grace: cfg.Grace, DrainTimeout: cfg.DrainTimeout / 2, Log: cfg.Log,
+		Horizon: cfg.Horizon, Grace: cfg.Grace, DrainTimeout: cfg.DrainTimeout / 2, Log: cfg.Log,
 	})
 	if err != nil {
 		return err
@@ -191,21 +188,6 @@ func (w *Worker) logHandled(ctx context.Context, d outbox.Delivery, outcome outb
 	}
 	w.log.DebugContext(ctx, "delivery handled", slog.Int64("id", d.ID), slog.String("topic", d.Topic), slog.String("key", d.Key),
 		slog.String("outcome", string(outcome)), slog.Float64("lateness_seconds", lateness.Seconds()))
-}
-
-// newOwner is a name that no other living relay has: the host's, the process's number and something random.
-func newOwner() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	host = strings.Map(func(r rune) rune {
-		if r < 0x80 && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)) {
-			return r
-		}
-		return '_'
-	}, host)
-	return fmt.Sprintf("%.40s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
 }
 
 // epochs is the ledger's count of the broker's lives; raised hears of each raise made here.

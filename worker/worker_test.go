@@ -274,10 +274,3 @@ func TestWorker_SaysThatItsAddressIsTaken(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, w.Run(t.Context()), "listen")
 }
-
-func TestNewOwner_IsANameOfItsOwn(t *testing.T) {
-	t.Parallel()
-	one, other := worker.NewOwner(), worker.NewOwner()
-	require.NotEqual(t, one, other)
-	require.Regexp(t, `^[A-Za-z0-9._-]{1,64}$`, one)
-}
