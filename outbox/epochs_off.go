@@ -1,0 +1,5 @@
+//go:build duebox_noepoch
+
+package outbox
+
+const epochs = false

@@ -1,0 +1,5 @@
+//go:build duebox_noreconcile
+
+package outbox
+
+const reconciles = false
