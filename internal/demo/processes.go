@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
-	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/duebox/duebox/internal/child"
 )
 
 const (
@@ -21,7 +19,7 @@ const (
 
 // processes are the API and the worker.
 type processes struct {
-	api, worker       *child
+	api, worker       *child.Process
 	apiURL, workerURL string
 }
 
@@ -44,11 +42,11 @@ func (r *run) startProcesses(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	env := r.environment()
-	migrate, err := start(r.Program, "duebox migrate", []string{"migrate"}, env, nil)
+	migrate, err := child.Start(r.Program, "duebox migrate", []string{"migrate"}, env, nil)
 	if err != nil {
 		return err
 	}
-	if err := migrate.wait(ctx); err != nil {
+	if err := migrate.Wait(ctx); err != nil {
 		return err
 	}
 	if r.worker, r.workerURL, err = r.listen(ctx, "WORKER_HTTP_ADDR", r.deliveries.read, "worker", "--log-level=debug"); err != nil {
@@ -59,71 +57,35 @@ func (r *run) startProcesses(ctx context.Context) error {
 }
 
 // listen starts a process on a free port and returns when it is ready.
-func (r *run) listen(ctx context.Context, variable string, onLine func([]byte), args ...string) (*child, string, error) {
+func (r *run) listen(ctx context.Context, variable string, onLine func([]byte), args ...string) (*child.Process, string, error) {
 	for tries := 1; ; tries++ {
-		address, err := freeAddress(ctx)
+		address, err := child.FreeAddress(ctx)
 		if err != nil {
 			return nil, "", err
 		}
-		c, err := start(r.Program, "duebox "+args[0], args, append(r.environment(), variable+"="+address), onLine)
+		c, err := child.Start(r.Program, "duebox "+args[0], args, append(r.environment(), variable+"="+address), onLine)
 		if err != nil {
 			return nil, "", err
 		}
 		url := "http://" + address
-		err = awaitReady(ctx, c, url)
+		err = child.AwaitReady(ctx, c, url)
 		if err == nil {
 			return c, url, nil
 		}
-		taken := strings.Contains(c.tail.text(), "address already in use") // somebody was faster
-		_ = c.proc.Kill()
-		<-c.done
+		taken := strings.Contains(c.Tail(), "address already in use") // somebody was faster
+		c.Kill()
 		if !taken || tries == 3 {
-			return nil, "", fmt.Errorf("%s is not ready: %w", c.name, err)
+			return nil, "", fmt.Errorf("%s is not ready: %w", c.Name(), err)
 		}
 	}
-}
-
-func awaitReady(ctx context.Context, c *child, url string) error {
-	client := &http.Client{Timeout: 5 * time.Second}
-	defer client.CloseIdleConnections()
-	pause := time.NewTicker(25 * time.Millisecond)
-	defer pause.Stop()
-	for {
-		select {
-		case <-c.done:
-			return errors.Join(errors.New("it ended"), c.ended())
-		case <-ctx.Done():
-			return fmt.Errorf("%w; it said last:\n%s", context.Cause(ctx), c.tail.text())
-		case <-pause.C:
-		}
-		if status, err := get(ctx, client, url+"/readyz", nil); err == nil && status == http.StatusOK {
-			return nil
-		}
-	}
-}
-
-// freeAddress finds a port on which nobody listens, beside those that the services take and below those that the kernel
-// gives to outgoing connections.
-func freeAddress(ctx context.Context) (string, error) {
-	const first, last = 32100, 32700
-	for range 200 {
-		port := first + rand.IntN(last-first) //nolint:gosec // guards nothing
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-		if err != nil {
-			continue
-		}
-		return address, l.Close()
-	}
-	return "", fmt.Errorf("no free port between %d and %d", first, last)
 }
 
 // stopProcesses drains what runs, the API first, so that nothing new comes in.
 func (p *processes) stop() error {
 	var errs []error
-	for _, c := range []*child{p.api, p.worker} {
+	for _, c := range []*child.Process{p.api, p.worker} {
 		if c != nil {
-			errs = append(errs, c.stop(stopLimit))
+			errs = append(errs, c.Stop(stopLimit))
 		}
 	}
 	p.api, p.worker = nil, nil

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/duebox/duebox/internal/child"
 )
 
 const (
@@ -163,16 +165,16 @@ func (r *run) atHalf(ctx context.Context, d *drive) error {
 
 // watch gives the run up when a process ends on its own.
 func (r *run) watch(ctx context.Context, cancel context.CancelCauseFunc) {
-	var ended *child
+	var ended *child.Process
 	select {
 	case <-ctx.Done():
 		return
-	case <-r.api.done:
+	case <-r.api.Done():
 		ended = r.api
-	case <-r.worker.done:
+	case <-r.worker.Done():
 		ended = r.worker
 	}
-	cancel(errors.Join(fmt.Errorf("%s ended while it was needed", ended.name), ended.ended()))
+	cancel(errors.Join(fmt.Errorf("%s ended while it was needed", ended.Name()), ended.Ended()))
 }
 
 // awaitEnd waits until no order is pending, no message can take effect any more and no delivery comes, or an order is
@@ -255,9 +257,9 @@ func (r *run) keep(ctx context.Context) {
 	r.console.say("all of it runs until you press Ctrl-C")
 	select {
 	case <-ctx.Done():
-	case <-r.api.done:
-		r.console.say("%s has ended: %v", r.api.name, r.api.ended())
-	case <-r.worker.done:
-		r.console.say("%s has ended: %v", r.worker.name, r.worker.ended())
+	case <-r.api.Done():
+		r.console.say("%s has ended: %v", r.api.Name(), r.api.Ended())
+	case <-r.worker.Done():
+		r.console.say("%s has ended: %v", r.worker.Name(), r.worker.Ended())
 	}
 }

@@ -1,4 +1,6 @@
-package demo
+// Package child runs programs that must not outlive the one that starts them: they are killed with it, also when that is
+// killed itself. It serves the demo and the chaos suite, which run the api and the worker as processes.
+package child
 
 import (
 	"bufio"
@@ -16,19 +18,19 @@ import (
 	"time"
 )
 
-// child is a process of the duebox program. It dies with the demo, also when that is killed.
-type child struct {
+// Process is a running program. Its methods may be called from any goroutine.
+type Process struct {
 	name string
 	proc *os.Process
-	done chan struct{} // closed when it has ended and all that it said was read
-	err  error         // how it ended; valid after done
+	done chan struct{}
+	err  error // how it ended; valid after done
 	tail tail
 }
 
-// start runs the program with exactly the given environment. Each line of its standard error is given to onLine, by
-// one goroutine.
-func start(program, name string, args, env []string, onLine func([]byte)) (*child, error) {
-	c := &child{name: name, done: make(chan struct{})}
+// Start runs the program with exactly the given environment, and name in its errors. Each line of its standard error is
+// given to onLine, by one goroutine; onLine may be nil and must not keep the line.
+func Start(program, name string, args, env []string, onLine func([]byte)) (*Process, error) {
+	c := &Process{name: name, done: make(chan struct{})}
 	started := make(chan error)
 	go c.run(program, args, env, onLine, started)
 	if err := <-started; err != nil {
@@ -37,7 +39,7 @@ func start(program, name string, args, env []string, onLine func([]byte)) (*chil
 	return c, nil
 }
 
-func (c *child) run(program string, args, env []string, onLine func([]byte), started chan<- error) {
+func (c *Process) run(program string, args, env []string, onLine func([]byte), started chan<- error) {
 	// The kernel kills the child when the thread that started it ends: this goroutine keeps its thread until the child is gone.
 	runtime.LockOSThread()
 	cmd := exec.Command(program, args...) //nolint:gosec,noctx // ourselves; it ends by stop and not with a context
@@ -59,7 +61,7 @@ func (c *child) run(program string, args, env []string, onLine func([]byte), sta
 	close(c.done)
 }
 
-func (c *child) read(r io.Reader, onLine func([]byte)) {
+func (c *Process) read(r io.Reader, onLine func([]byte)) {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	for {
 		line, err := lines.ReadSlice('\n')
@@ -75,39 +77,56 @@ func (c *child) read(r io.Reader, onLine func([]byte)) {
 	}
 }
 
-// stop asks the process to drain, waits for limit, then kills it. The error says if it did not end by itself with code 0.
-func (c *child) stop(limit time.Duration) error {
+// Name is what Start was given.
+func (c *Process) Name() string { return c.name }
+
+// Done is closed when the process has ended and all that it said was read.
+func (c *Process) Done() <-chan struct{} { return c.done }
+
+// Signal sends sig. A process that has ended is an error.
+func (c *Process) Signal(sig os.Signal) error { return c.proc.Signal(sig) }
+
+// Kill is kill -9. It returns when the process is gone.
+func (c *Process) Kill() {
+	_ = c.proc.Kill()
+	<-c.done
+}
+
+// Stop asks the process to drain, waits for limit, then kills it. The error says if it did not end by itself with code 0.
+func (c *Process) Stop(limit time.Duration) error {
 	_ = c.proc.Signal(syscall.SIGTERM)
 	late := time.NewTimer(limit)
 	defer late.Stop()
 	select {
 	case <-c.done:
-		return c.ended()
+		return c.Ended()
 	case <-late.C:
-		_ = c.proc.Kill()
-		<-c.done
+		c.Kill()
 		return fmt.Errorf("%s did not end within %v after SIGTERM", c.name, limit)
 	}
 }
 
-// wait returns when the process has ended; it is killed when ctx ends first.
-func (c *child) wait(ctx context.Context) error {
+// Wait returns when the process has ended; it is killed when ctx ends first.
+func (c *Process) Wait(ctx context.Context) error {
 	select {
 	case <-c.done:
-		return c.ended()
+		return c.Ended()
 	case <-ctx.Done():
-		_ = c.proc.Kill()
-		<-c.done
+		c.Kill()
 		return context.Cause(ctx)
 	}
 }
 
-func (c *child) ended() error {
+// Ended says how a process that is Done has ended: nil for code 0.
+func (c *Process) Ended() error {
 	if c.err != nil {
-		return fmt.Errorf("%s: %w; it said last:\n%s", c.name, c.err, c.tail.text())
+		return fmt.Errorf("%s: %w; it said last:\n%s", c.name, c.err, c.Tail())
 	}
 	return nil
 }
+
+// Tail is the end of what the process has said, without the lines of level DEBUG.
+func (c *Process) Tail() string { return c.tail.text() }
 
 // tail is the end of what a process said, without the lines of level DEBUG.
 type tail struct {
