@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -196,6 +197,7 @@ func (m *MariaDB) Stop(ctx context.Context) error {
 	defer cancel()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	_ = m.process.signal(syscall.SIGCONT, true)
 	if err := m.process.stop(ctx); err != nil {
 		return fmt.Errorf("devenv: stop mariadbd: %w", err)
 	}
@@ -221,6 +223,20 @@ func (m *MariaDB) Wipe() error {
 		return fmt.Errorf("devenv: wipe: %w", err)
 	}
 	return nil
+}
+
+// Pause freezes the server (SIGSTOP): its sockets stay open and nothing answers.
+func (m *MariaDB) Pause() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.process.signal(syscall.SIGSTOP, true)
+}
+
+// Resume lets a frozen server go on (SIGCONT).
+func (m *MariaDB) Resume() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.process.signal(syscall.SIGCONT, true)
 }
 
 // Close kills the server and removes its folder. Stop first, if the data has to

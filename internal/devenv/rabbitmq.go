@@ -55,11 +55,12 @@ type RabbitMQ struct {
 	ports    *ports
 	password string
 
-	mu    sync.Mutex
-	epmd  *process
-	node  *process
-	lose  int
-	stuck bool
+	mu      sync.Mutex
+	epmd    *process
+	node    *process
+	renamed int
+	lose    int
+	stuck   bool
 }
 
 // StartRabbitMQ makes a node with an empty virtual host "/" and returns when it
@@ -240,6 +241,18 @@ func (r *RabbitMQ) Wipe() error {
 	if err := os.RemoveAll(r.home.path("data")); err != nil {
 		return fmt.Errorf("devenv: wipe: %w", err)
 	}
+	return nil
+}
+
+// Rename kills the node and gives it another name, as a container gets that
+// comes back with another host name. The next Start finds none of its data.
+func (r *RabbitMQ) Rename() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.kill(); err != nil {
+		return err
+	}
+	r.renamed++
 	return nil
 }
 

@@ -25,8 +25,14 @@ const (
 	ctlLimit = time.Minute
 )
 
-func (r *RabbitMQ) epmdPort() int    { return r.ports.base + epmdOffset }
-func (r *RabbitMQ) nodeName() string { return fmt.Sprintf("duebox-%d@localhost", r.ports.base) }
+func (r *RabbitMQ) epmdPort() int { return r.ports.base + epmdOffset }
+
+func (r *RabbitMQ) nodeName() string {
+	if r.renamed > 0 {
+		return fmt.Sprintf("duebox-%d-%d@localhost", r.ports.base, r.renamed)
+	}
+	return fmt.Sprintf("duebox-%d@localhost", r.ports.base)
+}
 
 // prepare writes what the node reads at every start.
 func (r *RabbitMQ) prepare(ctx context.Context) error {
@@ -42,16 +48,13 @@ func (r *RabbitMQ) prepare(ctx context.Context) error {
 		"log.file = rabbitmq.log",
 		"log.console = false",
 	}, r.config.Settings...)
-	enabled := "[]."
 	// Of the machine's plugins the node gets to see what it needs: reading
 	// all of them makes a start half as long again.
 	seen := []string{r.install.core}
 	switch r.config.Plugin {
 	case ExchangePlugin:
-		enabled = "[" + upstreamPlugin + "]."
 		seen = append(seen, r.install.upstream)
 	case ExchangeStandIn:
-		enabled = "[" + standInPlugin + "]."
 		if err := r.compileStandIn(ctx); err != nil {
 			return err
 		}
@@ -64,7 +67,7 @@ func (r *RabbitMQ) prepare(ctx context.Context) error {
 	for name, text := range map[string]string{
 		"rabbitmq.conf":     strings.Join(settings, "\n") + "\n",
 		"rabbitmq-env.conf": "",
-		"enabled_plugins":   enabled + "\n",
+		"enabled_plugins":   r.enabledPlugins(r.plugin() != ""),
 		".erlang.cookie":    secret(),
 	} {
 		if err := os.WriteFile(r.home.path(name), []byte(text), 0o400); err != nil {
@@ -72,6 +75,58 @@ func (r *RabbitMQ) prepare(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// plugin is the name of the plugin that gives the node its exchange type, empty
+// if none does.
+func (r *RabbitMQ) plugin() string {
+	switch r.config.Plugin {
+	case ExchangePlugin:
+		return upstreamPlugin
+	case ExchangeStandIn:
+		return standInPlugin
+	default:
+		return ""
+	}
+}
+
+// enabledPlugins is the text of the file of that name.
+func (r *RabbitMQ) enabledPlugins(enabled bool) string {
+	if !enabled {
+		return "[].\n"
+	}
+	return "[" + r.plugin() + "].\n"
+}
+
+// SetPlugin disables or enables the plugin of the exchange type in the running
+// node, as rabbitmq-plugins does. It holds over restarts. What the exchanges of
+// the type hold is gone when the plugin has been disabled.
+func (r *RabbitMQ) SetPlugin(ctx context.Context, enabled bool) error {
+	if r.plugin() == "" {
+		return errNoPlugin
+	}
+	file := r.home.path("enabled_plugins")
+	if err := os.WriteFile(file+".new", []byte(r.enabledPlugins(enabled)), 0o400); err != nil {
+		return fmt.Errorf("devenv: %w", err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return fmt.Errorf("devenv: %w", err)
+	}
+	answer, err := r.Eval(ctx, fmt.Sprintf("rabbit_plugins:ensure(%q).", file))
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(answer, "{ok,") {
+		return fmt.Errorf("devenv: change plugins: %s", answer)
+	}
+	return nil
+}
+
+// Cut closes the socket of every client without a word, as a network that fails
+// does. The node accepts new ones.
+func (r *RabbitMQ) Cut(ctx context.Context) error {
+	_, err := r.Eval(ctx, "[exit(Reader, kill) || Reader <- rabbit_networking:local_connections()].")
+	return err
 }
 
 // environment is everything the node and rabbitmqctl know of this machine.

@@ -20,6 +20,7 @@ const (
 var (
 	errNoStandIn = errors.New("devenv: the stand-in needs a RabbitMQ before 4.0, whose exchange types live in Mnesia")
 	errNoSwitch  = errors.New("devenv: only the stand-in has the switches Lose and Stuck")
+	errNoPlugin  = errors.New("devenv: the node has no plugin to disable or enable")
 )
 
 //go:embed standin/*.erl standin/*.app

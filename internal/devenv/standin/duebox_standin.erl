@@ -21,6 +21,8 @@
                    [{description, "exchange type x-delayed-message"},
                     {mfa, {rabbit_registry, register,
                            [exchange, <<"x-delayed-message">>, ?MODULE]}},
+                    {cleanup, {rabbit_registry, unregister,
+                               [exchange, <<"x-delayed-message">>]}},
                     {requires, rabbit_registry},
                     {enables, kernel_ready}]}).
 

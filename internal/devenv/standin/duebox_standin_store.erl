@@ -8,12 +8,14 @@
 %% Channels write rows themselves; the one process of this module sleeps until
 %% the earliest is due. What is fired is deleted after it has been routed, so
 %% that a crash between the two delivers it twice.
+%%
+%% When the plugin is disabled the table goes, and what it holds with it.
 -module(duebox_standin_store).
 -behaviour(gen_server).
 
 -include_lib("rabbit_common/include/rabbit.hrl").
 
--export([setup/0, start_link/0]).
+-export([setup/0, start_link/0, disable/0]).
 -export([keep/3, drop/1, count/1, switch/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
@@ -25,6 +27,7 @@
 -rabbit_boot_step({duebox_standin_clock,
                    [{description, "x-delayed-message: clock"},
                     {mfa, {rabbit_sup, start_child, [?MODULE]}},
+                    {cleanup, {?MODULE, disable, []}},
                     {requires, [duebox_standin_table, routing_ready]}]}).
 
 -define(TABLE, duebox_standin_message).
@@ -44,6 +47,11 @@ setup() ->
     ok = mnesia:wait_for_tables([?TABLE], 60000),
     persistent_term:put(?MODULE, {atomics:new(1, [{signed, true}]),
                                   counters:new(1, [])}).
+
+disable() ->
+    ok = rabbit_sup:stop_child(?MODULE),
+    {atomic, ok} = mnesia:delete_table(?TABLE),
+    ok.
 
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
