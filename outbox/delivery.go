@@ -14,7 +14,8 @@ type Delivery struct {
 	Payload     []byte
 	ContentType string
 	Headers     map[string]string
-	// Redeliveries is how often the broker has given this delivery to a consumer that did not finish it.
+	// Redeliveries is how often the broker has given this delivery to a consumer that did not finish it; where the broker
+	// does not count (classic queues), 1 if it has. 0 says that no effect of this delivery can have begun.
 	Redeliveries int
 }
 

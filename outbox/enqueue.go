@@ -124,7 +124,7 @@ func (s *Store) reschedule(ctx context.Context, tx conn, topic, key string, due 
 	text := dueText(due)
 	err := s.writeLive(ctx, tx, topic, key, `UPDATE outbox_messages SET
 			state = 'scheduled', generation = generation + 1, revision = revision + 1, held = FALSE,
-			attempts = 0, repairs = 0, due_at = ?, available_at = GREATEST(?, UTC_TIMESTAMP(6))`,
+			attempts = 0, begins = 0, repairs = 0, due_at = ?, available_at = GREATEST(?, UTC_TIMESTAMP(6))`,
 		text, text)
 	if err != nil && !errors.Is(err, ErrNoMessage) {
 		return fmt.Errorf("reschedule message: %w", err)

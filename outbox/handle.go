@@ -1,13 +1,11 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"time"
 
 	"gorm.io/gorm"
@@ -16,13 +14,9 @@ import (
 const (
 	// How far ahead of its due time a delivery may be and still be waited for.
 	earlySlack = time.Second
-	// How often a delivery may come back unfinished before it counts as an attempt.
-	maxRedeliveries = 3
 	// How often a transaction that lost a deadlock is run again in one Handle, at most.
 	maxReruns = 20
 )
-
-var errDiedHandling = errors.New("died while handling")
 
 // Handle commits the effect of a delivery exactly once: the guard, which marks the message done if it still may take
 // effect, and the effect run in one transaction (READ COMMITTED). The effect must do its database work through the
@@ -31,12 +25,17 @@ var errDiedHandling = errors.New("died while handling")
 // noticed: it counts as an attempt if it was rolled back or returned an error.
 //
 // When the error is nil, the outcome is written down and the delivery should be acknowledged, whatever the outcome. An
-// effect that returns an error or panics is rolled back, counted, and scheduled again after a pause (OutcomeRetry), until
-// StoreConfig.MaxAttempts is reached (OutcomeDead). A delivery that came back unfinished three times is counted as if its
-// effect had returned an error, without running it.
+// effect that returns an error, panics, calls runtime.Goexit or overruns the deadline of ctx is rolled back, counted, and
+// scheduled again after a pause (OutcomeRetry), until StoreConfig.MaxAttempts is reached (OutcomeDead). A delivery that came
+// back although its effect had begun three times is counted as if the effect had returned an error, without running it.
 //
-// When the error is not nil (the database is away, or ctx ended) nothing was written: keep the delivery and call Handle
-// again, or let the broker deliver it again. Such an outage spends no attempt.
+// When the error is not nil (the database is away, or ctx was canceled) nothing was written: keep the delivery and call Handle
+// again, or let the broker deliver it again. Neither an outage nor a cancellation spends an attempt.
+//
+// The effect runs in a goroutine of its own. One that has not returned a second after the end of ctx is given up: its
+// transaction is rolled back, whatever it still does there returns sql.ErrTxDone, and Observer.Overran hears of it, because nothing
+// can end its goroutine. Its statements must carry ctx, as those of a gorm effect do by themselves: the message cannot be written
+// while one of them runs on. Beyond a thousand of these Handle waits for the effect after all.
 //
 // Handle waits for deliveries up to a second ahead of their due time. It is safe for concurrent use.
 func (s *Store) Handle(ctx context.Context, d Delivery, effect func(tx *gorm.DB) error) (Outcome, error) {
@@ -66,9 +65,19 @@ func (s *Store) decide(ctx context.Context, d Delivery, effect func(tx *sql.Tx) 
 	if d.Store != ledger {
 		return OutcomeForeign, s.keepDelivery(ctx, d, OutcomeForeign, "belongs to store "+clip(d.Store))
 	}
-	if d.Redeliveries >= maxRedeliveries {
-		return s.countAttempt(ctx, d, errDiedHandling)
+	begun, outcome, err := s.begin(ctx, d)
+	if err != nil || outcome != "" {
+		return outcome, err
 	}
+	outcome, err = s.run(ctx, d, effect)
+	if err != nil && begun {
+		s.takeBack(ctx, d)
+	}
+	return outcome, err
+}
+
+// run tries guard and effect until there is an outcome.
+func (s *Store) run(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (Outcome, error) {
 	for rerun := 0; ; rerun++ {
 		ran, err := s.tryEffect(ctx, d, effect)
 		ended, hasEnded := errors.AsType[*endedError](err)
@@ -85,94 +94,31 @@ func (s *Store) decide(ctx context.Context, d Delivery, effect func(tx *sql.Tx) 
 			if err := sleep(ctx, wait); err != nil {
 				return "", err
 			}
-		case IsRetryable(err) && rerun < maxReruns:
-			if err := sleep(ctx, time.Duration(rand.Int64N(int64(time.Millisecond)*int64(rerun+1)))); err != nil { //nolint:gosec // spreads load, guards nothing
-				return "", err
-			}
-		case IsRetryable(err), IsOutage(err), !ran, context.Cause(ctx) != nil && errors.Is(err, context.Canceled):
-			return "", fmt.Errorf("handle message %d: %w", d.ID, err)
-		default:
+		case IsRetryable(err) && rerun < maxReruns && sleep(ctx, upTo(time.Millisecond*time.Duration(rerun+1))) == nil:
+		case ran && isGuilty(ctx, err):
 			return s.countAttempt(ctx, d, err)
+		default:
+			return "", fmt.Errorf("handle message %d: %w", d.ID, err)
 		}
 	}
 }
 
-// tryEffect runs guard and effect, and says whether the guard let the effect run: an error with ran comes from the effect or
-// the commit, an error without it from the guard.
-func (s *Store) tryEffect(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (ran bool, err error) {
-	err = s.inTx(ctx, func(tx *sql.Tx) error {
-		n, err := execCount(ctx, tx, `UPDATE outbox_messages SET
-				state = 'done', live_key = NULL, revision = revision + 1, held = FALSE,
-				available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, finished_at = UTC_TIMESTAMP(6)
-			WHERE id = ? AND topic = ? AND message_key <=> ? AND generation = ?
-				AND state IN ('scheduled', 'published') AND due_at <= UTC_TIMESTAMP(6)`,
-			s.cfg.Retention.Microseconds(), d.ID, []byte(d.Topic), bytesOrNil(d.Key), d.Generation)
-		if err != nil || n == 0 && guarded {
-			return err
-		}
-		ran = true
-		if _, err := tx.ExecContext(ctx, "SAVEPOINT duebox"); err != nil {
-			return err
-		}
-		// If we die here, the transaction is rolled back by the server and the delivery comes again.
-		effectErr := recovered(func() error { return effect(tx) })
-		if effectErr != nil && (IsRetryable(effectErr) || IsOutage(effectErr) || ctx.Err() != nil) {
-			return effectErr
-		}
-		// The savepoint is gone if the guard's transaction is: committed or rolled back by the effect, by a DDL statement, or by
-		// the server in a deadlock whose error the effect has swallowed.
-		_, err = tx.ExecContext(ctx, "RELEASE SAVEPOINT duebox")
-		if mysqlNumber(err) == erNoSavepoint || errors.Is(err, sql.ErrTxDone) {
-			return &endedError{effectErr}
-		}
-		return cmp.Or(effectErr, err)
-	})
-	return ran, err
+// isGuilty tells whether the error of an effect counts as an attempt. One that was told to end is not to blame. One
+// that has overrun its deadline is, whatever it returned then: if it was the database that kept it, the attempt cannot
+// be written either.
+func isGuilty(ctx context.Context, err error) bool {
+	switch ctx.Err() {
+	case nil:
+		return !IsRetryable(err) && !IsOutage(err)
+	case context.DeadlineExceeded:
+		return true
+	default:
+		return false
+	}
 }
 
-// endedError says that an effect has ended the transaction of its guard.
-type endedError struct{ effect error }
-
-func (e *endedError) Error() string {
-	text := "the effect has ended its own transaction, or swallowed the error of a deadlock that did"
-	if e.effect != nil {
-		text += "; it returned: " + errorText(e.effect)
-	}
-	return text
-}
-
-// afterEnd finds out what an effect has left that ended the guard's transaction. Rolled back, it counts as an attempt. Committed,
-// the guard stands: an effect that returned nil is done, one that returned an error shall run again, so its message is
-// given back, unless its key has been taken by another since.
-func (s *Store) afterEnd(ctx context.Context, d Delivery, ended *endedError) (Outcome, error) {
-	if ended.effect == nil {
-		record, err := s.LookupID(context.WithoutCancel(ctx), d.ID)
-		if err != nil {
-			return "", err
-		}
-		if record.State == Done && record.Generation == d.Generation {
-			return OutcomeDone, nil
-		}
-		return s.countAttempt(ctx, d, ended)
-	}
-	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
-	defer cancel()
-	if _, err := execCount(undo, s.sql, `UPDATE outbox_messages SET
-			state = 'scheduled', live_key = message_key, revision = revision + 1, available_at = UTC_TIMESTAMP(6), finished_at = NULL
-		WHERE id = ? AND generation = ? AND state = 'done'`, d.ID, d.Generation); err != nil {
-		return "", fmt.Errorf("give message %d back: %w", d.ID, err)
-	}
-	return s.countAttempt(ctx, d, ended)
-}
-
-// recovered turns a panic of an effect into its error: one bad message must not end the process that serves the others.
-func recovered(effect func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return effect()
+func upTo(d time.Duration) time.Duration {
+	return time.Duration(rand.Int64N(int64(d))) //nolint:gosec // spreads load, guards nothing
 }
 
 // explain says why the guard did not match. An empty outcome means: try again after wait.
@@ -213,7 +159,7 @@ func (s *Store) explain(ctx context.Context, d Delivery) (outcome Outcome, wait 
 // soon cannot make a loop of it.
 func (s *Store) putBack(ctx context.Context, d Delivery) (Outcome, time.Duration, error) {
 	n, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
-			state = 'scheduled', held = TRUE, revision = revision + 1, available_at = due_at
+			state = 'scheduled', held = TRUE, revision = revision + 1, available_at = due_at, repairs = 0, begins = 0
 		WHERE id = ? AND generation = ? AND state IN ('scheduled', 'published') AND due_at > UTC_TIMESTAMP(6)`,
 		d.ID, d.Generation)
 	if err != nil {
@@ -223,39 +169,6 @@ func (s *Store) putBack(ctx context.Context, d Delivery) (Outcome, time.Duration
 		return "", 0, nil
 	}
 	return OutcomeEarly, 0, nil
-}
-
-// countAttempt writes down that the effect returned an error. The delivery's own attempt is in the WHERE, so that a second
-// copy of it never counts twice. It outlives ctx, which may be the very deadline that the effect overran.
-func (s *Store) countAttempt(ctx context.Context, d Delivery, cause error) (Outcome, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
-	defer cancel()
-	n, outcome, err := s.spendAttempt(ctx, d.ID, d.Attempt, "generation", d.Generation, cause)
-	if err != nil {
-		return "", fmt.Errorf("count attempt %d of message %d (%w): %w", d.Attempt+1, d.ID, cause, err)
-	}
-	if n == 0 {
-		return OutcomeDuplicate, nil
-	}
-	if outcome == OutcomeDead {
-		s.cfg.Observer.died("attempts", 1)
-	}
-	return outcome, nil
-}
-
-// spendAttempt adds one to the attempts of a live row whose column (generation or revision) still has the given value.
-func (s *Store) spendAttempt(ctx context.Context, id int64, attempt int, column string, value int64, cause error) (int64, Outcome, error) {
-	outcome, state := OutcomeRetry, Scheduled
-	var pause any = max(0, s.cfg.Backoff(attempt+1).Microseconds())
-	if attempt+1 >= s.cfg.MaxAttempts {
-		outcome, state, pause = OutcomeDead, Dead, nil // a time plus INTERVAL NULL is NULL
-	}
-	n, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
-			state = ?, available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
-			attempts = ?, revision = revision + 1, held = FALSE, last_error = ?
-		WHERE id = ? AND attempts = ? AND `+column+` = ? AND state IN ('scheduled', 'published')`,
-		string(state), pause, attempt+1, errorText(cause), id, attempt, value)
-	return n, outcome, err
 }
 
 // sleep waits for d or the end of ctx.

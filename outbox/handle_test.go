@@ -1,7 +1,6 @@
 package outbox_test
 
 import (
-	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -130,21 +129,6 @@ func TestHandle_AnEffectThatReturnsErrorsEndsDead(t *testing.T) {
 	require.Equal(t, 1, l.count(t, "live_key = '1' AND available_at IS NULL"), "a dead message keeps its key and waits for nobody")
 }
 
-func TestHandle_CountsADeliveryThatKeepsKillingItsProcess(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t, outbox.StoreConfig{})
-	m := l.enqueue(t, outbox.Message{})
-	d := l.delivery(t, m.ID)
-	d.Redeliveries = 3
-	outcome, err := l.Handle(t.Context(), d, func(*gorm.DB) error {
-		t.Error("the effect ran")
-		return nil
-	})
-	require.NoError(t, err)
-	require.Equal(t, outbox.OutcomeRetry, outcome)
-	require.Contains(t, l.record(t, m.ID).LastError, "died while handling")
-}
-
 func TestHandle_AnOutageSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})
@@ -153,23 +137,7 @@ func TestHandle_AnOutageSpendsNoAttempt(t *testing.T) {
 		_, err := l.Handle(t.Context(), l.delivery(t, m.ID), func(*gorm.DB) error { return fmt.Errorf("effect: %w", outage) })
 		require.ErrorIs(t, err, outage)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := l.Handle(ctx, l.delivery(t, m.ID), func(*gorm.DB) error {
-		cancel()
-		return ctx.Err()
-	})
-	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, l.record(t, m.ID).Attempts)
-
-	late, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	outcome, err := l.Handle(late, l.delivery(t, m.ID), func(*gorm.DB) error {
-		<-late.Done()
-		return late.Err()
-	})
-	require.NoError(t, err)
-	require.Equal(t, outbox.OutcomeRetry, outcome, "an effect that overruns its deadline is no outage")
-	require.Equal(t, 1, l.record(t, m.ID).Attempts)
 }
 
 func TestHandle_RunsATransactionThatLostADeadlockAgain(t *testing.T) {

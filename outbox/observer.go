@@ -20,6 +20,9 @@ type Observer struct {
 	// Died is called when n messages have become dead: their effects returned too many errors ("attempts"), they cannot be
 	// published ("unpublishable"), or were repaired too often ("overdue", "unrouted").
 	Died func(reason string, n int)
+	// Overran is called with 1 when an effect was given up because it did not return after the end of its context, and
+	// with -1 when such an effect has returned at last. Their sum is how many goroutines they hold.
+	Overran func(topic string, n int)
 }
 
 func (o *Observer) published(topic string, confirm time.Duration, err error) {
@@ -55,5 +58,11 @@ func (o *Observer) died(reason string, n int) {
 func (o *Observer) repaired(reason string, n int) {
 	if o.Repaired != nil && n > 0 {
 		o.Repaired(reason, n)
+	}
+}
+
+func (o *Observer) overran(topic string, n int) {
+	if o.Overran != nil {
+		o.Overran(topic, n)
 	}
 }

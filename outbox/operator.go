@@ -13,7 +13,7 @@ func (s *Store) Requeue(ctx context.Context, id int64) error {
 	defer cancel()
 	// index: primary
 	n, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
-			state = 'scheduled', attempts = 0, repairs = 0, held = FALSE, revision = revision + 1,
+			state = 'scheduled', attempts = 0, begins = 0, repairs = 0, held = FALSE, revision = revision + 1,
 			available_at = GREATEST(due_at, UTC_TIMESTAMP(6))
 		WHERE id = ? AND state = 'dead'`, id)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gorm.io/gorm"
@@ -32,6 +33,8 @@ type Store struct {
 	sql   *sql.DB
 	cfg   StoreConfig
 	clock clock
+
+	overran atomic.Int64 // effects that were given up and have not returned
 
 	mu sync.Mutex
 	id string // of the ledger; empty: not read yet

@@ -1,0 +1,100 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// How often the effect of a delivery that came back may begin and not come to an end before that counts as an attempt.
+	maxBegins = 3
+	// Bounds takeBack: a drain does not wait for long.
+	takeBackTimeout = 500 * time.Millisecond
+)
+
+var errDiedHandling = errors.New("died while handling")
+
+// begin notes that the effect of a delivery that came back is about to run. The note goes when the attempt is counted, when the
+// message is put back and when the effect was interrupted through no fault of its own, so what stays was left by processes
+// that died. A delivery that only waited in such a process leaves none. A first delivery is not noted: it costs nothing.
+//
+// An outcome says that the effect shall not run: it was noted too often, or another copy of the delivery has been counted.
+func (s *Store) begin(ctx context.Context, d Delivery) (begun bool, outcome Outcome, err error) {
+	if d.Redeliveries == 0 {
+		return false, "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	for {
+		// index: primary. The revision stays: this is no news for whoever publishes or settles the message.
+		n, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET begins = begins + 1
+			WHERE id = ? AND generation = ? AND attempts = ? AND begins < ?
+				AND state IN ('scheduled', 'published') AND due_at <= UTC_TIMESTAMP(6)`, d.ID, d.Generation, d.Attempt, maxBegins)
+		if err != nil {
+			return false, "", fmt.Errorf("note the begin of message %d: %w", d.ID, err)
+		}
+		if n > 0 {
+			return true, "", nil
+		}
+		var attempts, begins int
+		err = s.sql.QueryRowContext(ctx, `SELECT attempts, begins FROM outbox_messages
+			WHERE id = ? AND generation = ? AND state IN ('scheduled', 'published') AND due_at <= UTC_TIMESTAMP(6)`,
+			d.ID, d.Generation).Scan(&attempts, &begins)
+		switch {
+		case errors.Is(err, sql.ErrNoRows): // the guard says why
+			return false, "", nil
+		case err != nil:
+			return false, "", fmt.Errorf("read message %d: %w", d.ID, err)
+		case attempts != d.Attempt:
+			return false, OutcomeDuplicate, nil
+		case begins >= maxBegins:
+			outcome, err := s.countAttempt(ctx, d, errDiedHandling)
+			return false, outcome, err
+		}
+	}
+}
+
+// takeBack removes the note of begin. If it cannot, because the database is away, one note too many is left.
+func (s *Store) takeBack(ctx context.Context, d Delivery) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackTimeout)
+	defer cancel()
+	// index: primary
+	_, _ = s.sql.ExecContext(ctx, `UPDATE outbox_messages SET begins = begins - 1
+		WHERE id = ? AND generation = ? AND attempts = ? AND begins > 0`, d.ID, d.Generation, d.Attempt)
+}
+
+// countAttempt writes down that the effect returned an error. The delivery's own attempt is in the WHERE, so that a second
+// copy of it never counts twice. It outlives ctx, which may be the very deadline that the effect overran.
+func (s *Store) countAttempt(ctx context.Context, d Delivery, cause error) (Outcome, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+	defer cancel()
+	n, outcome, err := s.spendAttempt(ctx, d.ID, d.Attempt, "generation", d.Generation, cause)
+	if err != nil {
+		return "", fmt.Errorf("count attempt %d of message %d (%w): %w", d.Attempt+1, d.ID, cause, err)
+	}
+	if n == 0 {
+		return OutcomeDuplicate, nil
+	}
+	if outcome == OutcomeDead {
+		s.cfg.Observer.died("attempts", 1)
+	}
+	return outcome, nil
+}
+
+// spendAttempt adds one to the attempts of a live row whose column (generation or revision) still has the given value.
+func (s *Store) spendAttempt(ctx context.Context, id int64, attempt int, column string, value int64, cause error) (int64, Outcome, error) {
+	outcome, state := OutcomeRetry, Scheduled
+	var pause any = max(0, s.cfg.Backoff(attempt+1).Microseconds())
+	if attempt+1 >= s.cfg.MaxAttempts {
+		outcome, state, pause = OutcomeDead, Dead, nil // a time plus INTERVAL NULL is NULL
+	}
+	n, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
+			state = ?, available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
+			attempts = ?, repairs = 0, begins = 0, revision = revision + 1, held = FALSE, last_error = ?
+		WHERE id = ? AND attempts = ? AND `+column+` = ? AND state IN ('scheduled', 'published')`,
+		string(state), pause, attempt+1, errorText(cause), id, attempt, value)
+	return n, outcome, err
+}

@@ -1,0 +1,147 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"github.com/duebox/duebox/outbox"
+)
+
+func (l ledger) begins(t *testing.T, id int64) (n int) {
+	t.Helper()
+	require.NoError(t, l.db.Raw("SELECT begins FROM outbox_messages WHERE id = ?", id).Scan(&n).Error)
+	return n
+}
+
+// diedIn leaves what n processes leave that died in the effect of a redelivered message.
+func (l ledger) diedIn(t *testing.T, n int, id int64) {
+	t.Helper()
+	l.exec(t, "UPDATE outbox_messages SET begins = begins + ? WHERE id = ?", n, id)
+}
+
+func TestHandle_CountsADeliveryThatKeepsKillingItsProcess(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	m := l.enqueue(t, outbox.Message{})
+	d := l.delivery(t, m.ID)
+	d.Redeliveries = 1
+	l.diedIn(t, 3, m.ID)
+	for _, want := range []outbox.Outcome{outbox.OutcomeRetry, outbox.OutcomeDuplicate} {
+		outcome, err := l.Handle(t.Context(), d, func(*gorm.DB) error {
+			t.Error("the effect ran")
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, want, outcome, "also a second copy of it never runs again")
+	}
+	r := l.record(t, m.ID)
+	require.Equal(t, 1, r.Attempts)
+	require.Equal(t, "died while handling", r.LastError)
+	require.Zero(t, l.begins(t, m.ID), "the next attempt has its own")
+}
+
+func TestHandle_NotesOnlyEffectsThatHaveBegun(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	m := l.enqueue(t, outbox.Message{})
+	l.exec(t, "UPDATE outbox_messages SET state = 'published'")
+	revision := l.scalar(t, "SELECT revision FROM outbox_messages")
+	for redeliveries, noted := range map[int]int{0: 0, 1: 1, 50: 1} { // whatever waited in processes that ended
+		d := l.delivery(t, m.ID)
+		d.Redeliveries = redeliveries
+		ran := false
+		_, err := l.Handle(t.Context(), d, func(*gorm.DB) error {
+			ran = true
+			require.Equal(t, noted, l.begins(t, m.ID)) // what is left if the process dies here
+			require.Equal(t, revision, l.scalar(t, "SELECT revision FROM outbox_messages"), "no news for the settler")
+			return driver.ErrBadConn
+		})
+		require.ErrorIs(t, err, driver.ErrBadConn)
+		require.True(t, ran)
+		require.Zero(t, l.begins(t, m.ID), "an outage is no death")
+	}
+	// What may not take effect has not begun.
+	l.exec(t, "UPDATE outbox_messages SET due_at = UTC_TIMESTAMP(6) + INTERVAL 200000 MICROSECOND")
+	d := l.delivery(t, m.ID)
+	d.Redeliveries = 1
+	outcome, err := l.Handle(t.Context(), d, func(*gorm.DB) error {
+		require.Zero(t, l.begins(t, m.ID))
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, outbox.OutcomeDone, outcome)
+}
+
+// However often drains interrupt an effect, and whether it heeds them or not: that is no death.
+func TestHandle_TakesBackTheBeginOfAnInterruptedEffect(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	m := l.enqueue(t, outbox.Message{})
+	d := l.delivery(t, m.ID)
+	goOn := make(chan struct{})
+	defer close(goOn)
+	for d.Redeliveries = 1; d.Redeliveries <= 6; d.Redeliveries++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		start := time.Now()
+		_, err := l.Handle(ctx, d, func(*gorm.DB) error {
+			require.Equal(t, 1, l.begins(t, m.ID))
+			cancel()
+			if d.Redeliveries == 3 {
+				<-goOn
+			}
+			return ctx.Err()
+		})
+		require.Error(t, err)
+		require.Less(t, time.Since(start), 2*time.Second, "a drain waits for no longer")
+		require.Zero(t, l.begins(t, m.ID))
+	}
+	require.Zero(t, l.record(t, m.ID).Attempts)
+}
+
+// Repairs count what was sent again without a delivery seen, and begins what has happened since the last attempt.
+func TestHandle_StartsItsCountsAgain(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	for name, c := range map[string]struct {
+		delay time.Duration
+		what  func(m outbox.Message)
+	}{
+		"an attempt": {0, func(m outbox.Message) {
+			_, err := l.Handle(t.Context(), l.delivery(t, m.ID), func(*gorm.DB) error { return errEffect })
+			require.NoError(t, err)
+		}},
+		"put back": {time.Hour, func(m outbox.Message) {
+			outcome, err := l.Handle(t.Context(), l.delivery(t, m.ID), func(*gorm.DB) error { return errEffect })
+			require.NoError(t, err)
+			require.Equal(t, outbox.OutcomeEarly, outcome)
+		}},
+		"rescheduled": {time.Hour, func(m outbox.Message) {
+			l.tx(t, func(tx *gorm.DB) error { return l.Reschedule(t.Context(), tx, m.Topic, m.Key, time.Now()) })
+		}},
+		"requeued": {0, func(m outbox.Message) {
+			l.exec(t, "UPDATE outbox_messages SET state = 'dead' WHERE id = ?", m.ID)
+			require.NoError(t, l.Requeue(t.Context(), m.ID))
+		}},
+		"ended its transaction": {0, func(m outbox.Message) {
+			_, err := l.SQL().Handle(t.Context(), l.delivery(t, m.ID), func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(t.Context(), "COMMIT")
+				require.NoError(t, err)
+				return errEffect
+			})
+			require.NoError(t, err)
+		}},
+	} {
+		m := l.enqueue(t, outbox.Message{Key: name, Delay: c.delay})
+		l.exec(t, "UPDATE outbox_messages SET begins = 2, repairs = 9 WHERE id = ?", m.ID)
+		c.what(m)
+		require.Equal(t, outbox.Scheduled, l.record(t, m.ID).State, name)
+		require.Zero(t, l.record(t, m.ID).Repairs, name)
+		require.Zero(t, l.begins(t, m.ID), name)
+	}
+}

@@ -1,0 +1,136 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+)
+
+const (
+	// How long an effect may take to return after its context has ended.
+	effectGrace = time.Second
+	// How many effects that were given up may still run. More would use up the process's memory.
+	maxOverran = 1000
+)
+
+var (
+	errOverran = errors.New("the effect did not return when its deadline had passed")
+	errExited  = errors.New("the effect ended its goroutine (runtime.Goexit) instead of returning")
+)
+
+// tryEffect runs guard and effect, and says whether the guard let the effect run: an error with ran comes from the effect or
+// the commit, an error without it from the guard.
+func (s *Store) tryEffect(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (ran bool, err error) {
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		n, err := execCount(ctx, tx, `UPDATE outbox_messages SET
+				state = 'done', live_key = NULL, revision = revision + 1, held = FALSE,
+				available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, finished_at = UTC_TIMESTAMP(6)
+			WHERE id = ? AND topic = ? AND message_key <=> ? AND generation = ?
+				AND state IN ('scheduled', 'published') AND due_at <= UTC_TIMESTAMP(6)`,
+			s.cfg.Retention.Microseconds(), d.ID, []byte(d.Topic), bytesOrNil(d.Key), d.Generation)
+		if err != nil || n == 0 && guarded {
+			return err
+		}
+		ran = true
+		if _, err := tx.ExecContext(ctx, "SAVEPOINT duebox"); err != nil {
+			return err
+		}
+		// If we die here, the transaction is rolled back by the server and the delivery comes again.
+		effectErr := s.await(ctx, d.Topic, func() error { return effect(tx) })
+		if ctx.Err() != nil { // and so has the transaction: database/sql rolls it back by itself, as soon as no statement runs in it
+			return cmp.Or(effectErr, ctx.Err())
+		}
+		if effectErr != nil && (IsRetryable(effectErr) || IsOutage(effectErr)) {
+			return effectErr
+		}
+		// The savepoint is gone if the guard's transaction is: committed or rolled back by the effect, by a DDL statement, or by
+		// the server in a deadlock whose error the effect has swallowed.
+		_, err = tx.ExecContext(ctx, "RELEASE SAVEPOINT duebox")
+		if mysqlNumber(err) == erNoSavepoint || errors.Is(err, sql.ErrTxDone) {
+			return &endedError{effectErr}
+		}
+		return cmp.Or(effectErr, err)
+	})
+	return ran, err
+}
+
+// endedError says that an effect has ended the transaction of its guard.
+type endedError struct{ effect error }
+
+func (e *endedError) Error() string {
+	text := "the effect has ended its own transaction, or swallowed the error of a deadlock that did"
+	if e.effect != nil {
+		text += "; it returned: " + errorText(e.effect)
+	}
+	return text
+}
+
+// afterEnd finds out what an effect has left that ended the guard's transaction. Rolled back, it counts as an attempt. Committed,
+// the guard stands: an effect that returned nil is done, one that returned an error shall run again, so its message is
+// given back, unless its key has been taken by another since.
+func (s *Store) afterEnd(ctx context.Context, d Delivery, ended *endedError) (Outcome, error) {
+	if ended.effect == nil {
+		record, err := s.LookupID(context.WithoutCancel(ctx), d.ID)
+		if err != nil {
+			return "", err
+		}
+		if record.State == Done && record.Generation == d.Generation {
+			return OutcomeDone, nil
+		}
+		return s.countAttempt(ctx, d, ended)
+	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+	defer cancel()
+	if _, err := execCount(undo, s.sql, `UPDATE outbox_messages SET
+			state = 'scheduled', live_key = message_key, revision = revision + 1, available_at = UTC_TIMESTAMP(6), finished_at = NULL
+		WHERE id = ? AND generation = ? AND state = 'done'`, d.ID, d.Generation); err != nil {
+		return "", fmt.Errorf("give message %d back: %w", d.ID, err)
+	}
+	return s.countAttempt(ctx, d, ended)
+}
+
+// await runs an effect in a goroutine of its own and returns its error, or gives it up some time after ctx has ended.
+func (s *Store) await(ctx context.Context, topic string, effect func() error) error {
+	returned := make(chan error, 1)
+	go contain(effect, returned)
+	select {
+	case err := <-returned:
+		return err
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(effectGrace)
+	defer grace.Stop()
+	select {
+	case err := <-returned:
+		return err
+	case <-grace.C:
+	}
+	if s.overran.Add(1) > maxOverran {
+		s.overran.Add(-1)
+		return <-returned
+	}
+	s.cfg.Observer.overran(topic, 1)
+	go func() {
+		_ = <-returned
+		s.overran.Add(-1)
+		s.cfg.Observer.overran(topic, -1)
+	}()
+	return errOverran
+}
+
+// contain sends the error of an effect, also when it panics or ends its goroutine: one bad message must not end the
+// process that serves the others.
+func contain(effect func() error, returned chan<- error) {
+	err := errExited
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+		returned <- err
+	}()
+	err = effect()
+}
