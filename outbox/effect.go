@@ -115,7 +115,7 @@ func (s *Store) await(ctx context.Context, topic string, effect func() error) er
 	}
 	s.cfg.Observer.overran(topic, 1)
 	go func() {
-		_ = <-returned
+		<-returned //nolint:errcheck // nobody is left whom it could tell
 		s.overran.Add(-1)
 		s.cfg.Observer.overran(topic, -1)
 	}()
