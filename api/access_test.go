@@ -29,6 +29,7 @@ func TestTokens_GuardTheirRoutes(t *testing.T) {
 		{"GET", "/v1/orders/a"},
 		{"POST", "/v1/orders/a/pay", "{}"},
 		{"POST", "/v1/orders/a/cancel"},
+		{"PATCH", "/v1/orders/a/due", "{}"},
 		{"PUT", "/v1/products/cup", `{"name":"x","stock":1}`},
 		{"GET", "/v1/products/cup"},
 	}

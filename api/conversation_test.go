@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
@@ -61,6 +62,12 @@ func TestRoutes_SayWhatTheGoldenFileSays(t *testing.T) {
 	say("GET", "/v1/orders/"+first, "")
 	say("GET", "/v1/orders/missing", "")
 
+	due := `{"due_at":"` + time.Now().Add(time.Hour).Format("2006-01-02T15:04:05.000000Z07:00") + `"}`
+	say("PATCH", "/v1/orders/"+first+"/due", due)
+	say("POST", "/v1/orders", one, "Idempotency-Key: k-1")
+	say("PATCH", "/v1/orders/"+first+"/due", `{"due_at":"2020-01-01T00:00:00.000000Z"}`)
+	say("PATCH", "/v1/orders/missing/due", due)
+
 	say("POST", "/v1/orders/"+first+"/pay", `{"payment_id":"p-1","amount":499}`)
 	say("POST", "/v1/orders/"+first+"/pay", `{"payment_id":"p-1","amount":500}`)
 	say("POST", "/v1/orders/"+first+"/pay", `{"payment_id":"p-1","amount":500}`)
@@ -72,6 +79,8 @@ func TestRoutes_SayWhatTheGoldenFileSays(t *testing.T) {
 	say("POST", "/v1/orders/"+second+"/cancel", "{}")
 	say("POST", "/v1/orders/"+second+"/pay", `{"payment_id":"p-3","amount":500}`)
 	say("POST", "/v1/orders/missing/cancel", "")
+	say("PATCH", "/v1/orders/"+first+"/due", due)
+	say("PATCH", "/v1/orders/"+second+"/due", due)
 
 	page := say("GET", "/v1/orders?user=ann&status=&limit=1&after=", "")
 	say("GET", "/v1/orders?limit=1&after="+fmt.Sprint(page.json(t)["next"]), "")
@@ -88,7 +97,7 @@ func TestRoutes_SayWhatTheGoldenFileSays(t *testing.T) {
 	for no, as := range numbers {
 		got = strings.ReplaceAll(got, no, as)
 	}
-	got = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"`).ReplaceAllString(got, `"TIME"`)
+	got = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)"`).ReplaceAllString(got, `"TIME"`)
 	file := filepath.Join("testdata", "conversation.golden")
 	if *update {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))

@@ -3,6 +3,7 @@ package api_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,6 +22,10 @@ func FuzzBodies(f *testing.F) {
 		{`{"payment_id":"p","amount":500}`, `{"payment_id":"p","amount":501}`, `{"payment_id":1,"amount":"500"}`, `{"amount":9223372036854775808}`},
 		{"", "{}", "null", `{"a":1}`, "[", "\x00"},
 		{`{"name":"Teapot 🫖","stock":5}`, `{"name":"\ud83e\uded6","stock":0}`, `{"name":"\ud83e","stock":-1}`, `{"name":"x","stock":1000000001}`},
+		{
+			`{"due_at":"` + time.Now().Add(time.Hour).Format(time.RFC3339Nano) + `"}`, `{"due_at":"2026-11-30T24:00:00Z"}`, `{"due_at":0}`,
+			`{"due_at":"9999-12-31T23:59:59.999999999-23:59"}`,
+		},
 	} {
 		for _, body := range bodies {
 			f.Add(byte(route), "", []byte(body))
@@ -42,13 +47,15 @@ func FuzzBodies(f *testing.F) {
 			header = append(header, "Idempotency-Key: "+key)
 		}
 		method, path := "POST", "/v1/orders"
-		switch route % 4 {
+		switch route % 5 {
 		case 1:
 			path = "/v1/orders/" + no + "/pay"
 		case 2:
 			path = "/v1/orders/" + no + "/cancel"
 		case 3:
 			method, path = "PUT", "/v1/products/cup"
+		case 4:
+			method, path = "PATCH", "/v1/orders/"+no+"/due"
 		}
 		a := shop.do(method, path, string(body), header...)
 		require.Less(t, a.status, 500, "%s", a.body)

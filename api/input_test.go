@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,6 +22,7 @@ func TestInput_RefusedNamesTheFieldAndWritesNothing(t *testing.T) {
 
 	item := func(fields string) string { return `{"kind":"normal","user":"ann","items":[{` + fields + `}]}` }
 	good := order("cup")
+	soon := time.Now().UTC().Add(time.Hour).Format(time.RFC3339)
 	tests := []struct {
 		name   string
 		method string
@@ -123,6 +125,22 @@ func TestInput_RefusedNamesTheFieldAndWritesNothing(t *testing.T) {
 		{name: "cancel with input", path: "/v1/orders/" + no + "/cancel", body: `{"reason":"x"}`, fields: []string{"reason"}},
 		{name: "cancel with nonsense", path: "/v1/orders/" + no + "/cancel", body: `x`, fields: []string{"body"}},
 		{name: "cancel with a form", path: "/v1/orders/" + no + "/cancel", body: `a=b`, header: []string{"Content-Type: text/plain"}, status: http.StatusUnsupportedMediaType},
+
+		{name: "due time missing", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{}`, fields: []string{"due_at"}},
+		{name: "due time null", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":null}`, fields: []string{"due_at"}},
+		{name: "due time as a number", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":1795000000}`, fields: []string{"due_at"}},
+		{name: "due time empty", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":""}`, fields: []string{"due_at"}},
+		{name: "due time without a zone", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":"2099-01-01T00:00:00"}`, fields: []string{"due_at"}},
+		{name: "due time with a comma", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":"` + soon[:19] + `,5Z"}`, fields: []string{"due_at"}},
+		{name: "due time with an hour of one digit", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":"2099-01-01T1:00:00Z"}`, fields: []string{"due_at"}},
+		{name: "due time with a blank", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":"` + strings.Replace(soon, "T", " ", 1) + `"}`, fields: []string{"due_at"}},
+		{name: "due time on the 30th of February", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":"2099-02-30T00:00:00Z"}`, fields: []string{"due_at"}},
+		{name: "due time in the past", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":"2020-01-01T00:00:00Z"}`, fields: []string{"due_at"}},
+		{name: "due time too far", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":"9999-12-31T23:59:59.999999999Z"}`, fields: []string{"due_at"}},
+		{name: "due time in the year 0", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":"0000-01-01T00:00:00Z"}`, fields: []string{"due_at"}},
+		{name: "due time and more", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":"` + soon + `","status":"paid"}`, fields: []string{"status"}},
+		{name: "due time as text", method: "PATCH", path: "/v1/orders/" + no + "/due", body: `{"due_at":"` + soon + `"}`, header: []string{"Content-Type: text/plain"}, status: http.StatusUnsupportedMediaType},
+		{name: "due time of a bad number", method: "PATCH", path: "/v1/orders/a%20b/due", body: `{"due_at":"` + soon + `"}`, fields: []string{"no"}},
 
 		{name: "stock missing", method: "PUT", path: "/v1/products/cup", body: `{"name":"x"}`, fields: []string{"stock"}},
 		{name: "stock null", method: "PUT", path: "/v1/products/cup", body: `{"name":"x","stock":null}`, fields: []string{"stock"}},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/duebox/duebox/model"
 )
@@ -45,6 +46,18 @@ func (o *object) text(name string) string {
 		o.faults.Add(o.at(name), "must be a string")
 	}
 	return s
+}
+
+// instant is a required time, written as RFC 3339.
+func (o *object) instant(name string) time.Time {
+	v, found := o.take(name)
+	s, _ := v.(string)
+	t, err := time.Parse(time.RFC3339, s)
+	// Parse would also take an hour of one digit, and a comma.
+	if found && (err != nil || s[len("2006-01-02T15")] != ':' || strings.Contains(s, ",")) {
+		o.faults.Add(o.at(name), "must be a time as RFC 3339 writes it, such as 2026-11-30T18:00:00Z")
+	}
+	return t
 }
 
 // integer is a required number without fraction or exponent.

@@ -114,3 +114,23 @@ func (s *Server) cancelOrder(c *gin.Context) (reply, error) {
 	o, err := s.orders.Cancel(c.Request.Context(), no)
 	return ok(orderBody(o)), err
 }
+
+func (s *Server) extendOrder(c *gin.Context) (reply, error) {
+	if _, err := query(c); err != nil {
+		return reply{}, err
+	}
+	no, err := pathID(c, "no")
+	if err != nil {
+		return reply{}, err
+	}
+	in, err := readBody(c)
+	if err != nil {
+		return reply{}, err
+	}
+	due := in.instant("due_at")
+	if err := in.end(); err != nil {
+		return reply{}, err
+	}
+	o, err := s.orders.Extend(c.Request.Context(), no, due)
+	return ok(orderBody(o)), err
+}

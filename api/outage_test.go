@@ -36,6 +36,7 @@ func TestOutage_IsA503ThatSaysNothingOfTheInside(t *testing.T) {
 		{"GET", "/v1/orders/" + no},
 		{"POST", "/v1/orders/" + no + "/pay", `{"payment_id":"p","amount":500}`},
 		{"POST", "/v1/orders/" + no + "/cancel"},
+		{"PATCH", "/v1/orders/" + no + "/due", `{"due_at":"` + time.Now().Add(time.Hour).Format(time.RFC3339) + `"}`},
 		{"PUT", "/v1/products/cup", `{"name":"x","stock":1}`},
 		{"GET", "/v1/products/cup"},
 	} {

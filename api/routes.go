@@ -33,6 +33,7 @@ func (s *Server) routes() *gin.Engine {
 	v1.GET("/orders/:no", s.do(s.getOrder))
 	v1.POST("/orders/:no/pay", s.do(s.payOrder))
 	v1.POST("/orders/:no/cancel", s.do(s.cancelOrder))
+	v1.PATCH("/orders/:no/due", s.do(s.extendOrder))
 	v1.PUT("/products/:sku", s.do(s.putProduct))
 	v1.GET("/products/:sku", s.do(s.getProduct))
 	return e

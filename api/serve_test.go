@@ -61,7 +61,7 @@ func status(t *testing.T, conn net.Conn) int {
 func TestScenario39_HalfSentHeadersAreClosedAndDisturbNobody(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, api.Config{})
-	s.stock("cup", "1000")
+	s.stock("cup", "1000000")
 	ctx, stop := context.WithCancel(t.Context())
 	addr, served := s.serve(ctx)
 

@@ -23,6 +23,7 @@ type Orders interface {
 	Orders(ctx context.Context, f model.OrderFilter) (orders []model.Order, next string, err error)
 	Pay(ctx context.Context, no string, p model.Payment) (model.Order, error)
 	Cancel(ctx context.Context, no string) (model.Order, error)
+	Extend(ctx context.Context, no string, due time.Time) (model.Order, error)
 	SetStock(ctx context.Context, want model.Stocking) (model.Product, error)
 	Product(ctx context.Context, sku string) (model.Product, error)
 }

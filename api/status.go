@@ -90,6 +90,7 @@ func describe(err error) problem {
 		{model.ErrNoOrder, "no-such-order", "No such order", http.StatusNotFound},
 		{model.ErrNoProduct, "no-such-product", "No such product", http.StatusNotFound},
 		{model.ErrPaid, "order-paid", "The order is paid", http.StatusConflict},
+		{model.ErrClosed, "order-closed", "The order is closed", http.StatusConflict},
 		{model.ErrPaymentTaken, "payment-id-taken", "The payment id is taken", http.StatusConflict},
 		{model.ErrKeyReused, "idempotency-key-reused", "The idempotency key was used before", http.StatusConflict},
 		{model.ErrWrongAmount, "wrong-amount", "Wrong amount", http.StatusUnprocessableEntity},

@@ -11,8 +11,10 @@ var (
 	ErrNoOrder = errors.New("there is no such order")
 	// ErrNoProduct says that no product has this SKU.
 	ErrNoProduct = errors.New("there is no such product")
-	// ErrPaid says that a paid order cannot be canceled.
-	ErrPaid = errors.New("the order is paid and cannot be canceled")
+	// ErrPaid says that a paid order can neither be canceled nor get another due time.
+	ErrPaid = errors.New("the order is paid and stays as it is")
+	// ErrClosed says that a closed order cannot get another due time.
+	ErrClosed = errors.New("the order is closed and stays as it is")
 	// ErrWrongAmount says that a payment is not of the order's exact total.
 	ErrWrongAmount = errors.New("the amount is not the order's total")
 	// ErrPaymentTaken says that a payment id has been used for another order.

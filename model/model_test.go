@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -167,6 +168,31 @@ func TestStocking_Validate(t *testing.T) {
 	}
 	require.Equal(t, []string{"sku", "stock"}, fields(t, model.Stocking{Name: "a", Stock: -1}.Validate()))
 	require.Equal(t, []string{"stock"}, fields(t, model.Stocking{SKU: "a", Name: "a", Stock: model.MaxStock + 1}.Validate()))
+}
+
+func TestCheckDue(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	for ahead, want := range map[time.Duration]bool{
+		time.Microsecond: true, model.MaxExtension: true, 0: false, -time.Hour: false, model.MaxExtension + 1: false,
+	} {
+		err := model.CheckDue(now.Add(ahead), now)
+		require.Equal(t, want, err == nil, "%v: %v", ahead, err)
+	}
+	require.Equal(t, []string{"due_at"}, fields(t, model.CheckDue(time.Time{}, now)))
+}
+
+func TestOrder_AsPlaced(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	o := model.Order{
+		No: "o", Kind: model.Flash, User: "ann", Status: model.Pending, Items: []model.Item{{SKU: "a", Quantity: 1, Price: 2}},
+		Total: 2, DueAt: now, FirstDueAt: now, CreatedAt: now,
+	}
+	later := o
+	later.Status, later.CloseReason, later.Refunded = model.Closed, model.User, 2
+	later.DueAt, later.ClosedAt, later.PaidAt = now.Add(1), now.Add(2), now.Add(3)
+	require.Equal(t, o, later.AsPlaced())
 }
 
 func TestOrderFilter_Validate(t *testing.T) {

@@ -58,6 +58,7 @@ type Order struct {
 	Total       int64  // in minor units
 	Refunded    int64  // sum of the refund records, in minor units
 	DueAt       time.Time
+	FirstDueAt  time.Time // the due time that it was placed with
 	CreatedAt   time.Time
 	PaidAt      time.Time
 	ClosedAt    time.Time
@@ -66,8 +67,20 @@ type Order struct {
 // AsPlaced is the order as it was when it had just been placed.
 func (o Order) AsPlaced() Order {
 	o.Status, o.CloseReason, o.Refunded = Pending, "", 0
+	o.DueAt = o.FirstDueAt
 	o.PaidAt, o.ClosedAt = time.Time{}, time.Time{}
 	return o
+}
+
+// MaxExtension is how far ahead an order's due time can be moved.
+const MaxExtension = 366 * 24 * time.Hour
+
+// CheckDue returns an *InvalidError if an order's due time cannot be moved to due at the time now.
+func CheckDue(due, now time.Time) error {
+	if ahead := due.Sub(now); ahead <= 0 || ahead > MaxExtension {
+		return Invalid("due_at", "must be in the future, at most 366 days ahead")
+	}
+	return nil
 }
 
 // OrderFilter picks orders, the newest first.

@@ -85,7 +85,11 @@ func TestLocks_MessageThenOrderThenProducts(t *testing.T) {
 		return err
 	}
 	cancel := func(ctx context.Context, no string) error { _, err := s.Cancel(ctx, no); return err }
-	for _, call := range []func(ctx context.Context, no string) error{pay, cancel} {
+	extend := func(ctx context.Context, no string) error {
+		_, err := s.Extend(ctx, no, time.Now().Add(time.Hour))
+		return err
+	}
+	for _, call := range []func(ctx context.Context, no string) error{pay, cancel, extend} {
 		o := s.place(draft("a", 1))
 		held := s.hold(`UPDATE outbox_messages SET held = TRUE WHERE message_key = ? AND id > 0`, []byte(o.No))
 		done := make(chan error, 1)

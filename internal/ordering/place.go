@@ -71,15 +71,13 @@ func (s *Service) place(ctx context.Context, tx *gorm.DB, no string, d model.Dra
 		No: no, Kind: d.Kind, User: d.User, Status: model.Pending, Items: d.Items, Total: d.Total(),
 		DueAt: dueAfter(now, s.timeout(d.Kind)), CreatedAt: now,
 	}
-	m := outbox.Message{
-		Topic: model.TopicExpire, Key: no, DueAt: o.DueAt,
-		Payload: model.OrderPayload{No: no}.Encode(), ContentType: model.PayloadType,
-	}
-	if err := s.store.Enqueue(ctx, tx, &m); err != nil {
+	o.FirstDueAt = o.DueAt
+	id, err := s.enqueue(ctx, tx, no, o.DueAt)
+	if err != nil {
 		return model.Order{}, err
 	}
-	err = tx.Exec(`INSERT INTO orders (no, user_id, kind, total, due_at, created_at) VALUES (?, ?, ?, ?, ?, ?)`,
-		no, o.User, string(o.Kind), o.Total, sqlTime(o.DueAt), sqlTime(o.CreatedAt)).Error
+	err = tx.Exec(`INSERT INTO orders (no, user_id, kind, total, message_id, due_at, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		no, o.User, string(o.Kind), o.Total, id, sqlTime(o.DueAt), sqlTime(o.CreatedAt)).Error
 	if err != nil {
 		return model.Order{}, err
 	}
@@ -94,6 +92,16 @@ func (s *Service) place(ctx context.Context, tx *gorm.DB, no string, d model.Dra
 		return model.Order{}, err
 	}
 	return o, move(tx, reserve, no, o.Items)
+}
+
+// enqueue writes the message that will close the order, and returns its id.
+func (s *Service) enqueue(ctx context.Context, tx *gorm.DB, no string, due time.Time) (int64, error) {
+	m := outbox.Message{
+		Topic: model.TopicExpire, Key: no, DueAt: due,
+		Payload: model.OrderPayload{No: no}.Encode(), ContentType: model.PayloadType,
+	}
+	err := s.store.Enqueue(ctx, tx, &m)
+	return m.ID, err
 }
 
 // look reads the database's clock and refuses what is not on the shelves right now. It locks nothing.

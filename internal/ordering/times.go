@@ -26,3 +26,11 @@ func fromNullable(us *int64) time.Time {
 func dueAfter(now time.Time, limit time.Duration) time.Time {
 	return now.Add((limit + time.Microsecond - 1).Truncate(time.Microsecond))
 }
+
+// ceilMicros rounds up to the microsecond, as the outbox does.
+func ceilMicros(t time.Time) time.Time {
+	if floor := t.Truncate(time.Microsecond); !floor.Equal(t) {
+		t = floor.Add(time.Microsecond)
+	}
+	return t.UTC()
+}
