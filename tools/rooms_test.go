@@ -92,6 +92,17 @@ func refused() map[string]map[string]string {
 			"internal/devenv/d5/d.go":         module + "config",
 			"internal/devenv/d6/d.go":         module + "internal/ordering",
 		},
+		"child-is-the-bottom": {
+			"internal/child/h1/h.go": module + "internal/devenv",
+			"internal/child/h2/h.go": "gorm.io/gorm",
+		},
+		"chaos-shares-nothing-with-the-product": {
+			"internal/chaos/s1/s.go":      module + "outbox",
+			"internal/chaos/s2/s_test.go": module + "internal/ordering",
+			"internal/chaos/s3/s.go":      module + "model",
+			"internal/chaos/s4/s.go":      module + "internal/database",
+			"internal/chaos/s5/s.go":      "gorm.io/gorm",
+		},
 		"devenv-is-for-development": {
 			"api/e1/e.go":               module + "internal/devenv",
 			"worker/e2/e.go":            module + "internal/devenv",
@@ -102,6 +113,7 @@ func refused() map[string]map[string]string {
 			"worker/x1/x.go":      module + "cmd/duebox",
 			"api/x2/x_test.go":    module + "bench",
 			"internal/other/x.go": module + "bench",
+			"config/x4/x_test.go": module + "internal/chaos",
 		},
 	}
 }
@@ -115,6 +127,8 @@ func allowed() map[string][]string {
 		"model/model.go":                     {"errors", "encoding/json"},
 		"api/api.go":                         {"github.com/gin-gonic/gin", "github.com/prometheus/client_golang/prometheus", module + "model", module + "outbox"},
 		"worker/worker.go":                   {"net/http", "github.com/robfig/cron/v3", module + "outbox", module + "outbox/rabbitmq", module + "internal/ordering", module + "model"},
+		"internal/chaos/chaos.go":            {"database/sql", "github.com/Shopify/toxiproxy/v2", "github.com/rabbitmq/amqp091-go", module + "internal/child", module + "internal/devenv"},
+		"internal/child/child.go":            {"os/exec"},
 		"internal/database/database.go":      {"context", "gorm.io/gorm", "gorm.io/driver/mysql", "github.com/pressly/goose/v3/lock"},
 		"internal/demo/demo.go":              {"net/http", module + "internal/devenv"},
 		"internal/ordering/ordering.go":      {"gorm.io/gorm", module + "outbox", module + "model"},

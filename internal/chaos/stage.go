@@ -1,0 +1,184 @@
+package chaos
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/duebox/duebox/internal/child"
+	"github.com/duebox/duebox/internal/devenv"
+)
+
+const startLimit = 2 * time.Minute
+
+// stage is everything that runs: the services, the product's processes, and the links between them.
+type stage struct {
+	database *devenv.MariaDB
+	broker   *devenv.RabbitMQ
+	db       *sql.DB // the check's own, past the links; one connection
+	api      *member
+	workers  []*member
+	deaths   deaths
+	heard    *heard
+}
+
+// setUp starts everything. Whatever it returns is to be closed.
+func setUp(ctx context.Context, o Options, log *logs) (*stage, error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	s := &stage{heard: &heard{}}
+	if err := s.startServices(ctx, o.Dir); err != nil {
+		return s, err
+	}
+	dsn := s.database.DSN("test")
+	if err := migrate(ctx, o.Program, dsn); err != nil {
+		return s, err
+	}
+	for i := range workers + 1 {
+		name, args, variable := "api", []string{"api"}, "HTTP_ADDR"
+		if i > 0 {
+			name, args, variable = "worker-"+strconv.Itoa(i), []string{"worker", "--log-level=debug"}, "WORKER_HTTP_ADDR"
+		}
+		address, err := child.FreeAddress(ctx)
+		if err != nil {
+			return s, err
+		}
+		m := &member{
+			name: name, program: o.Program, args: args, url: "http://" + address, deaths: &s.deaths,
+			onLine: log.keep(name, s.heard),
+		}
+		if i == 0 {
+			s.api = m
+		} else {
+			s.workers = append(s.workers, m)
+			if m.toBroker, err = newLink(ctx, name+" broker", loopback(s.broker.Port())); err != nil {
+				return s, err
+			}
+		}
+		if m.toDatabase, err = newLink(ctx, name+" database", loopback(s.database.Port())); err != nil {
+			return s, err
+		}
+		if m.env, err = s.environment(m, o, dsn); err != nil {
+			return s, err
+		}
+		m.env = append(m.env, variable+"="+address)
+		if err := m.start(ctx); err != nil {
+			return s, err
+		}
+	}
+	for _, m := range s.members() {
+		if err := child.AwaitReady(ctx, m.current(), m.url); err != nil {
+			return s, fmt.Errorf("%s is not ready: %w", m.name, err)
+		}
+	}
+	return s, nil
+}
+
+func loopback(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
+
+func (s *stage) members() []*member {
+	if s.api == nil {
+		return nil
+	}
+	return append([]*member{s.api}, s.workers...)
+}
+
+func (s *stage) startServices(ctx context.Context, dir string) error {
+	var (
+		both         sync.WaitGroup
+		dbErr, mqErr error
+	)
+	both.Go(func() {
+		s.database, dbErr = devenv.StartMariaDB(ctx, devenv.Config{Dir: dir, BufferPool: 64 << 20})
+	})
+	both.Go(func() { s.broker, mqErr = devenv.StartRabbitMQ(ctx, devenv.RabbitConfig{Dir: dir}) })
+	both.Wait()
+	if err := errors.Join(dbErr, mqErr); err != nil {
+		return err
+	}
+	config, err := mysql.ParseDSN(s.database.DSN("test"))
+	if err != nil {
+		return err
+	}
+	config.Logger = &mysql.NopLogger{} // a killed server would fill the output; every error is returned too
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return err
+	}
+	s.db = sql.OpenDB(connector)
+	s.db.SetMaxOpenConns(1)
+	return nil
+}
+
+func migrate(ctx context.Context, program, dsn string) error {
+	p, err := child.Start(program, "duebox migrate", []string{"migrate"}, append(plainEnvironment(), "MYSQL_DSN="+dsn), nil)
+	if err != nil {
+		return err
+	}
+	return p.Wait(ctx)
+}
+
+func plainEnvironment() []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "TZ=" + os.Getenv("TZ")}
+}
+
+// environment is all that a process knows: nothing of the caller's settings reaches it.
+func (s *stage) environment(m *member, o Options, dsn string) ([]string, error) {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	env := append(plainEnvironment(),
+		// As an installation would have it, with no timeouts of ours.
+		fmt.Sprintf("MYSQL_DSN=%s:%s@tcp(%s)/%s", config.User, config.Passwd, m.toDatabase.address(), config.DBName),
+		"NAMESPACE="+namespace, "MIGRATE_ON_START=false", "DRAIN_TIMEOUT="+drainLimit.String(),
+		"HORIZON="+horizon.String(), "GRACE="+grace.String(), "RECONCILE_SCHEDULE=@every "+reconcileEach.String(),
+		"DELAY_STRATEGY="+o.Strategy,
+		"ORDER_TIMEOUT_FLASH="+flashTimeout.String(),
+		"ORDER_TIMEOUT_NORMAL="+normalTimeout.String(),
+		"ORDER_TIMEOUT_PRESALE="+presaleTimeout.String(),
+	)
+	if m.toBroker != nil {
+		broker, err := url.Parse(s.broker.URL())
+		if err != nil {
+			return nil, err
+		}
+		broker.Host = m.toBroker.address()
+		env = append(env, "AMQP_URL="+broker.String())
+	}
+	return env, nil
+}
+
+// close ends what still runs, in whatever state it is.
+func (s *stage) close() error {
+	var errs []error
+	for _, m := range s.members() {
+		m.kill()
+	}
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	// A nil pointer here is a service that did not start.
+	if s.broker != nil {
+		errs = append(errs, s.broker.Close())
+	}
+	if s.database != nil {
+		errs = append(errs, s.database.Close())
+	}
+	for _, m := range s.members() {
+		for _, l := range []*link{m.toBroker, m.toDatabase} {
+			if l != nil {
+				l.close()
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
