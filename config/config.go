@@ -57,6 +57,8 @@ type Config struct {
 	OrderTimeoutPresale time.Duration `env:"ORDER_TIMEOUT_PRESALE" envDefault:"24h"`
 	// When the reconciler runs: five cron fields in UTC, or a descriptor such as `@hourly` or `@every 30s`.
 	ReconcileSchedule string `env:"RECONCILE_SCHEDULE" envDefault:"* * * * *"`
+	// When the reconciler audits as well: five cron fields in UTC, or a descriptor such as `@daily`.
+	AuditSchedule string `env:"AUDIT_SCHEDULE" envDefault:"17 3 * * *"`
 	// How long done and canceled messages are kept before they are purged.
 	Retention time.Duration `env:"RETENTION" envDefault:"168h"`
 	// Whether api and worker bring the database's schema up to date when they start.

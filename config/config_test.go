@@ -33,6 +33,7 @@ func TestLoad_DefaultsAreTheDocumentedOnes(t *testing.T) {
 		OrderTimeoutFlash:   10 * time.Minute,
 		OrderTimeoutPresale: 24 * time.Hour,
 		ReconcileSchedule:   "* * * * *",
+		AuditSchedule:       "17 3 * * *",
 		Retention:           168 * time.Hour,
 		MigrateOnStart:      true,
 	}, c, cmp.AllowUnexported(config.Secret{})))
@@ -44,7 +45,7 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 		"HTTP_ADDR=0.0.0.0:80", "WORKER_HTTP_ADDR=[::]:81", "MYSQL_DSN=u:p@tcp(db:3306)/app?charset=utf8mb4",
 		"AMQP_URL=amqps://u:p@mq/v", "NAMESPACE=eu-1", "DELAY_STRATEGY=plugin", "HORIZON=1193h2m47.295s", "GRACE=5s",
 		"MAX_ATTEMPTS=3", "PREFETCH=65535", "WORKERS=1", "DRAIN_TIMEOUT=1m", "ORDER_TIMEOUT_NORMAL=1h",
-		"ORDER_TIMEOUT_FLASH=1m30s", "ORDER_TIMEOUT_PRESALE=240h", "RECONCILE_SCHEDULE=@every 5s", "RETENTION=1h",
+		"ORDER_TIMEOUT_FLASH=1m30s", "ORDER_TIMEOUT_PRESALE=240h", "RECONCILE_SCHEDULE=@every 5s", "AUDIT_SCHEDULE=@daily", "RETENTION=1h",
 		"MIGRATE_ON_START=false", "ADMIN_TOKEN=a", "API_TOKEN=b", "UNKNOWN=ignored",
 	}, "MYSQL_DSN", "AMQP_URL")
 	require.NoError(t, err)
@@ -65,6 +66,7 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 		OrderTimeoutFlash:   90 * time.Second,
 		OrderTimeoutPresale: 240 * time.Hour,
 		ReconcileSchedule:   "@every 5s",
+		AuditSchedule:       "@daily",
 		Retention:           time.Hour,
 		AdminToken:          config.NewSecret("a"),
 		APIToken:            config.NewSecret("b"),
@@ -93,7 +95,7 @@ func TestLoad_ReportsEveryProblemAtOnce(t *testing.T) {
 		"HTTP_ADDR=0.0.0.0:8080", "WORKER_HTTP_ADDR=9090", "AMQP_URL=http://u:hidden@mq", "NAMESPACE=a b",
 		"DELAY_STRATEGY=magic", "HORIZON=50d", "GRACE=-1s", "MAX_ATTEMPTS=0", "PREFETCH=65536", "WORKERS=many",
 		"DRAIN_TIMEOUT=0", "ORDER_TIMEOUT_NORMAL=0s", "ORDER_TIMEOUT_FLASH=10", "ORDER_TIMEOUT_PRESALE=9000h",
-		"RECONCILE_SCHEDULE=* * *", "RETENTION=1ms", "MIGRATE_ON_START=maybe", "ADMIN_TOKEN=hidden\n", "API_TOKEN_FILE=/hidden",
+		"RECONCILE_SCHEDULE=* * *", "AUDIT_SCHEDULE=nightly", "RETENTION=1ms", "MIGRATE_ON_START=maybe", "ADMIN_TOKEN=hidden\n", "API_TOKEN_FILE=/hidden",
 	}, "MYSQL_DSN")
 	require.Error(t, err)
 	require.Equal(t, []string{
@@ -114,6 +116,7 @@ func TestLoad_ReportsEveryProblemAtOnce(t *testing.T) {
 		`ORDER_TIMEOUT_FLASH: is "10", want a duration such as 90s or 1h30m, from 1ms to 8760h0m0s`,
 		`ORDER_TIMEOUT_PRESALE: is "9000h", want a duration such as 90s or 1h30m, from 1ms to 8760h0m0s`,
 		`RECONCILE_SCHEDULE: is "* * *", want five cron fields (minute hour day month weekday), @every with a duration from 1s, or @hourly, @daily, @weekly, @monthly, @yearly`,
+		`AUDIT_SCHEDULE: is "nightly", want five cron fields (minute hour day month weekday), @every with a duration from 1s, or @hourly, @daily, @weekly, @monthly, @yearly`,
 		`RETENTION: is "1ms", want a duration such as 90s or 1h30m, from 1s to 87600h0m0s`,
 		`MIGRATE_ON_START: is "maybe", want true or false`,
 		`ADMIN_TOKEN: want printable ASCII without spaces`,

@@ -23,6 +23,8 @@ func cronFields() []cronField {
 	}
 }
 
+const scheduleRule = "five cron fields (minute hour day month weekday), @every with a duration from 1s, or @hourly, @daily, @weekly, @monthly, @yearly"
+
 // isSchedule accepts nothing that robfig/cron, which runs schedules, would refuse: five fields, or a descriptor.
 func isSchedule(s string) bool {
 	if every, ok := strings.CutPrefix(s, "@every "); ok {

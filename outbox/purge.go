@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -13,54 +14,68 @@ const (
 )
 
 // purge deletes finished messages whose retention has ended, and what else is kept for a time only. It works in small chunks
-// by primary key and rests as long as each took, so that inserts hardly notice.
-func (r *Reconciler) purge(ctx context.Context, report *Report) error {
+// by primary key and rests at least as long as each took, so that inserts hardly notice.
+func (r *Reconciler) purge(ctx context.Context, h *hold, p *Pass) error {
+	retention := r.store.cfg.Retention.Microseconds()
 	for _, state := range []State{Done, Canceled} {
 		for shard := range shards {
-			n, err := r.inChunks(ctx, func(ctx context.Context) (int64, error) { return r.purgeShard(ctx, state, shard) })
-			report.Purged += n
+			// index: due (state, shard, available_at); picked by plain SELECT, so that nothing but the rows themselves is locked
+			err := h.purge(ctx, p, "outbox_messages", "FORCE INDEX (due)",
+				"state = ? AND shard = ? AND available_at <= UTC_TIMESTAMP(6)", string(state), shard)
 			if err != nil {
 				return fmt.Errorf("purge %s messages: %w", state, err)
 			}
 		}
 	}
-	retention := r.store.cfg.Retention.Microseconds()
-	if _, err := r.inChunks(ctx, func(ctx context.Context) (int64, error) {
-		return execCount(ctx, r.store.sql, `DELETE FROM outbox_unrouted
-			WHERE kept_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY kept_at LIMIT ?`, retention, purgeRows)
-	}); err != nil {
-		return fmt.Errorf("purge kept deliveries: %w", err)
+	for table, where := range map[string]string{
+		"outbox_unrouted":       "kept_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND",                             // index: kept (kept_at)
+		"outbox_reconcile_runs": "requested_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND state <> 'running'", // index: by_age (requested_at)
+	} {
+		if err := h.purge(ctx, p, table, "", where, retention); err != nil {
+			return fmt.Errorf("purge %s: %w", table, err)
+		}
 	}
-	if _, err := r.store.sql.ExecContext(ctx, `DELETE FROM outbox_relays WHERE seen_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND`,
+	if p.DryRun() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	if _, err := h.conn.ExecContext(ctx, `DELETE FROM outbox_relays WHERE seen_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND`,
 		relayForgotten.Microseconds()); err != nil {
 		return fmt.Errorf("forget relays: %w", err)
 	}
 	return nil
 }
 
-// inChunks repeats one until it deletes less than a full chunk.
-func (r *Reconciler) inChunks(ctx context.Context, one func(ctx context.Context) (int64, error)) (int, error) {
-	for total := 0; ; {
+// purge deletes the rows of a table that where picks, by primary key. In a dry run it counts them.
+func (h *hold) purge(ctx context.Context, p *Pass, table, hint, where string, args ...any) error {
+	from := " FROM " + table + " " + hint + " WHERE " + where
+	if p.DryRun() {
+		n, err := h.ids(ctx, "SELECT COUNT(*)"+from, args...)
+		if err == nil {
+			p.purged(int(n[0]))
+		}
+		return err
+	}
+	for {
 		start := time.Now()
-		chunk, cancel := context.WithTimeout(ctx, statementTimeout)
-		n, err := one(chunk)
-		cancel()
-		total += int(n)
-		if err != nil || n < purgeRows {
-			return total, err
+		ids, err := h.ids(ctx, "SELECT id"+from+" LIMIT ?", append(slices.Clip(args), purgeRows)...)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		n, err := h.remove(ctx, "DELETE FROM "+table+" WHERE id IN ("+marks(len(ids))+") AND "+where, append(anys(ids), args...))
+		p.purged(int(n))
+		if err != nil || len(ids) < purgeRows {
+			return err
 		}
 		if err := sleep(ctx, time.Since(start)); err != nil {
-			return total, err
+			return err
 		}
 	}
 }
 
-func (r *Reconciler) purgeShard(ctx context.Context, state State, shard int) (int64, error) {
-	// index: due (state, shard, available_at); picked by plain SELECT, so that nothing but the rows themselves is locked
-	ids, err := queryIDs(ctx, r.store.sql, `SELECT id FROM outbox_messages FORCE INDEX (due)
-		WHERE state = ? AND shard = ? AND available_at <= UTC_TIMESTAMP(6) ORDER BY available_at LIMIT ?`, string(state), shard, purgeRows)
-	if err != nil || len(ids) == 0 {
-		return 0, err
-	}
-	return execCount(ctx, r.store.sql, `DELETE FROM outbox_messages WHERE id IN (`+marks(len(ids))+`) AND state = ?`, append(anys(ids), string(state))...)
+func (h *hold) remove(ctx context.Context, statement string, args []any) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	return execCount(ctx, h.conn, statement, args...)
 }

@@ -2,11 +2,10 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
+	"slices"
 	"time"
 )
 
@@ -24,12 +23,21 @@ type ReconcileConfig struct {
 	// Depth is asked before overdue messages of a topic are published again: while its queue has ready messages or no
 	// consumer, they are late rather than lost. Default: not asked.
 	Depth QueueDepth
+	// Checks are the application's own audits.
+	Checks []Check
+	// Owner names this process in the records of its runs, 1 to 64 bytes of [A-Za-z0-9._-]. Default: as RelayConfig.Owner.
+	Owner string
+	// Progress is told how far a run has come, often and from the goroutine that runs it. Default: nobody.
+	Progress func(Progress)
 	// Log receives what an operator should know. Default: discarded.
 	Log *slog.Logger
 }
 
-// Reconciler finds what the broker has lost and schedules it again. It is safe for concurrent use; of all that run at the
-// same time on one ledger, one works and the others return at once.
+// Reconciler finds what the broker has lost and schedules it again, audits, and deletes what is finished for long. It is safe
+// for concurrent use. Of all passes that are begun at the same time on one ledger, by whatever process, one works and the others
+// return at once; the same holds for audits and for re-arms.
+//
+// A run takes a connection out of the store's pool for itself; Checks need another one.
 type Reconciler struct {
 	store *Store
 	cfg   ReconcileConfig
@@ -41,228 +49,149 @@ func NewReconciler(store *Store, cfg ReconcileConfig) (*Reconciler, error) {
 		return nil, errors.New("outbox: a reconciler needs a store")
 	}
 	setDefault(&cfg.Grace, 30*time.Second)
+	setDefault(&cfg.Owner, newOwner())
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if !isName(cfg.Owner, 64) {
+		return nil, fmt.Errorf("outbox: Owner %q is not 1 to 64 characters of [A-Za-z0-9._-]", clip(cfg.Owner))
+	}
+	for i, check := range cfg.Checks {
+		if check.Name == "" || check.Run == nil {
+			return nil, fmt.Errorf("outbox: Checks[%d] has no Name or no Run", i)
+		}
 	}
 	return &Reconciler{store: store, cfg: cfg}, nil
 }
 
-// Report is what a pass found and did.
-type Report struct {
-	Skipped  bool          `json:"skipped"`  // another pass was under way
-	Rearmed  int           `json:"rearmed"`  // published in an earlier life of the broker, scheduled again
-	Repaired int           `json:"repaired"` // overdue without effect, scheduled again
-	Late     int           `json:"late"`     // overdue, but their work queue has ready messages or nobody consumes it
-	Dead     int           `json:"dead"`     // repaired ten times without a delivery, left to an operator
-	Purged   int           `json:"purged"`   // finished longer ago than the retention, deleted
-	Took     time.Duration `json:"took"`
+// Run makes a pass: it schedules again what an earlier life of the broker held and what is overdue, and deletes what has been
+// finished for longer than StoreConfig.Retention. With Scope.Audit it then audits.
+//
+// Each part works in chunks of a few hundred rows by primary key. A row that somebody has locked is left to the next pass, and one
+// that cannot be written is reported (FoundBroken) and does not keep the others from being mended. A part that ends with an error
+// or a panic does not keep the others from running: the report is then complete but for that part, and the error says which it was.
+//
+// When ctx ends Run stops after the statement under way. Every run that was not skipped leaves a record (Store.LookupRun).
+func (r *Reconciler) Run(ctx context.Context, scope Scope) (Report, error) {
+	return r.run(ctx, scope, 0)
 }
 
-const repairRows = 200
+// RunRequested executes the oldest run that Store.RequestRun has asked for, if there is one, and returns its report. Report.Run is
+// 0 if there was none, or another one of its kind is under way.
+func (r *Reconciler) RunRequested(ctx context.Context) (Report, error) {
+	id, scope, found, err := r.store.nextRequested(ctx)
+	if err != nil || !found {
+		return Report{}, err
+	}
+	return r.run(ctx, scope, id)
+}
 
-// Run makes one pass: it re-arms what an earlier life of the broker held, schedules overdue messages again, and deletes what has
-// been finished for longer than StoreConfig.Retention.
-func (r *Reconciler) Run(ctx context.Context) (Report, error) {
-	start := time.Now()
-	var report Report
-	err := r.alone(ctx, &report, func(ctx context.Context) error {
-		if err := r.rearm(ctx, &report); err != nil {
-			return err
+func (r *Reconciler) run(ctx context.Context, scope Scope, requested int64) (Report, error) {
+	return r.record(ctx, scope.kind(), scope, requested, func(ctx context.Context, h *hold, p *Pass) {
+		if !reconciles {
+			return
 		}
-		if err := r.overdue(ctx, &report); err != nil {
-			return err
+		r.pass(ctx, h, p)
+		if scope.Audit {
+			r.audit(ctx, h, p)
 		}
-		return r.purge(ctx, &report)
 	})
-	report.Took = time.Since(start)
-	return report, err
 }
 
-// Rearm only schedules again what an earlier life of the broker held, if that has not been done; the worker calls it as soon
-// as it has found that the broker restarted.
-func (r *Reconciler) Rearm(ctx context.Context) (Report, error) {
+// record takes the lock of the kind, writes down that a run has begun, does it, and writes down how it ended.
+func (r *Reconciler) record(ctx context.Context, kind RunKind, scope Scope, requested int64, do func(context.Context, *hold, *Pass)) (Report, error) {
 	start := time.Now()
-	var report Report
-	err := r.alone(ctx, &report, func(ctx context.Context) error { return r.rearm(ctx, &report) })
-	report.Took = time.Since(start)
-	return report, err
-}
-
-// alone runs fn under a lock of the database server, which saves double work: correctness does not need it.
-func (r *Reconciler) alone(ctx context.Context, report *Report, fn func(ctx context.Context) error) error {
-	conn, err := r.store.sql.Conn(ctx)
-	if err != nil {
-		return fmt.Errorf("open the reconciler's connection: %w", err)
-	}
-	defer func() { _ = conn.Close() }()
-	const name = "CONCAT('duebox.', LEFT(SHA2(DATABASE(), 256), 32))" // MySQL takes 64 characters and has no MD5 any more
-	var got sql.NullInt64
-	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK("+name+", 0)").Scan(&got); err != nil {
-		return fmt.Errorf("lock the pass: %w", err)
-	}
-	if got.Int64 != 1 {
-		report.Skipped = true
-		return nil
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
-		defer cancel()
-		_, _ = conn.ExecContext(ctx, "DO RELEASE_LOCK("+name+")")
-	}()
-	return fn(ctx)
-}
-
-// rearm walks over the published rows in the order in which they fire. If we die on the way, the next pass begins again: what
-// was scheduled already is not published any more.
-func (r *Reconciler) rearm(ctx context.Context, report *Report) error {
-	var epoch, rearmed int64
-	if err := r.store.sql.QueryRowContext(ctx, `SELECT broker_epoch, rearmed_epoch FROM outbox_meta WHERE id = 1`).Scan(&epoch, &rearmed); err != nil {
-		return fmt.Errorf("read the broker epoch: %w", err)
-	}
-	if rearmed >= epoch {
-		return nil
-	}
-	n, err := r.walk(ctx, `AND broker_epoch < ?`, []any{epoch}, func(rows []picked) (int64, error) {
-		return r.again(ctx, rows, `UPDATE outbox_messages SET
-			state = 'scheduled', revision = revision + 1,
-			available_at = GREATEST(due_at, available_at - INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6))`, r.cfg.Grace.Microseconds())
-	})
-	report.Rearmed += n
-	r.store.cfg.Observer.repaired("epoch", n)
-	if err != nil {
-		return fmt.Errorf("schedule messages of an earlier broker epoch again: %w", err)
-	}
-	if _, err := r.store.sql.ExecContext(ctx, `UPDATE outbox_meta SET rearmed_epoch = ?
-		WHERE id = 1 AND rearmed_epoch < ?`, epoch, epoch); err != nil {
-		return fmt.Errorf("note the re-armed epoch: %w", err)
-	}
-	r.cfg.Log.InfoContext(ctx, "messages of an earlier broker epoch scheduled again", "epoch", epoch, "messages", n)
-	return nil
-}
-
-func (r *Reconciler) overdue(ctx context.Context, report *Report) error {
-	waits := map[string]bool{} // topic -> its work queue is not drained
-	var unasked error
-	n, err := r.walk(ctx, `AND available_at <= UTC_TIMESTAMP(6)`, nil, func(rows []picked) (int64, error) {
-		var lost, hopeless []picked
-		for _, row := range rows {
-			wait, err := r.waiting(ctx, waits, row.topic)
-			switch {
-			case err != nil:
-				unasked = err // and the row stays as it is
-			case wait:
-				report.Late++
-			case row.repairs >= maxRepairs:
-				hopeless = append(hopeless, row)
-			default:
-				lost = append(lost, row)
-			}
-		}
-		const why = "last_error = 'published, but no effect within the grace period'"
-		dead, err := r.again(ctx, hopeless, `UPDATE outbox_messages SET
-			state = 'dead', available_at = NULL, revision = revision + 1, `+why)
-		report.Dead += int(dead)
-		r.store.cfg.Observer.died("overdue", int(dead))
+	p := newPass(scope, &r.cfg)
+	err := r.hold(ctx, func(ctx context.Context, h *hold) error {
+		got, err := h.lock(ctx, kind)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		// repairs is set last: MySQL assigns from left to right.
-		return r.again(ctx, lost, `UPDATE outbox_messages SET state = 'scheduled',
-			available_at = UTC_TIMESTAMP(6) + INTERVAL IF(repairs = 0, 0, LEAST(600, POW(2, repairs))) SECOND,
-			revision = revision + 1, `+why+`, repairs = repairs + 1`)
+		if got {
+			p.report.Run, err = h.begin(ctx, kind, scope.DryRun, requested, r.cfg.Owner)
+		}
+		if err != nil {
+			return err
+		}
+		if p.report.Run == 0 {
+			p.report.Skipped = true
+			return nil
+		}
+		do(ctx, h, p)
+		report, err := p.end(ctx, start)
+		return errors.Join(err, h.finish(ctx, report, err))
 	})
-	report.Repaired += n
-	r.store.cfg.Observer.repaired("overdue", n)
-	if err != nil {
-		return fmt.Errorf("schedule overdue messages again: %w", err)
-	}
-	return unasked
+	return p.report, err
 }
 
-// waiting tells whether a topic's messages may still be on their way through its work queue. A topic without a queue has lost
-// them: published again they are unrouted, and in front of an operator in the end.
-func (r *Reconciler) waiting(ctx context.Context, known map[string]bool, topic string) (bool, error) {
-	if r.cfg.Depth == nil {
-		return false, nil
+// pass does the daily work. In an audit another process may be at it: then it is left to that one.
+func (r *Reconciler) pass(ctx context.Context, h *hold, p *Pass) {
+	if p.scope.Audit {
+		got, err := h.lock(ctx, RunPass)
+		if err != nil || !got {
+			p.run(ctx, "lock the pass", func(context.Context, *Pass) error { return err })
+			return
+		}
+		defer h.unlock(ctx, RunPass)
 	}
-	if wait, ok := known[topic]; ok {
-		return wait, nil
-	}
-	ready, consumers, err := r.cfg.Depth(ctx, topic)
-	switch {
-	case errors.Is(err, ErrNoQueue):
-		known[topic] = false
-	case err != nil:
-		return false, fmt.Errorf("inspect the work queue of %s: %w", topic, err)
-	default:
-		known[topic] = ready > 0 || consumers == 0
-	}
-	return known[topic], nil
+	p.run(ctx, "schedule again what an earlier broker epoch held", func(ctx context.Context, p *Pass) error {
+		got, err := h.lock(ctx, RunRearm)
+		if err != nil || !got { // somebody is at it
+			return err
+		}
+		defer h.unlock(ctx, RunRearm)
+		return r.rearm(ctx, h, p)
+	})
+	p.run(ctx, "schedule overdue messages again", func(ctx context.Context, p *Pass) error { return r.overdue(ctx, h, p) })
+	p.run(ctx, "purge", func(ctx context.Context, p *Pass) error { return r.purge(ctx, h, p) })
 }
 
-// picked is a row to be written, as it was read.
-type picked struct {
-	id, revision int64
-	topic        string
-	available    int64
-	repairs      int
-}
-
-// walk reads published rows shard by shard in index order by plain SELECT, and hands them to write in chunks. It returns
-// how many rows were written.
-func (r *Reconciler) walk(ctx context.Context, where string, args []any, write func([]picked) (int64, error)) (int, error) {
-	total := 0
-	for shard := range shards {
-		var from position
-		for {
-			rows, err := r.pick(ctx, shard, from, where, args)
+// audit reports what waits for an operator, and runs the application's checks.
+func (r *Reconciler) audit(ctx context.Context, h *hold, p *Pass) {
+	p.run(ctx, "look at dead messages", func(ctx context.Context, p *Pass) error {
+		for shard := range shards {
+			err := h.report(ctx, p, FoundDead, "dead messages", `SELECT id FROM outbox_messages FORCE INDEX (due)
+				WHERE state = 'dead' AND shard = ? AND id > ? ORDER BY id LIMIT ?`, shard) // index: due (state, shard), with the id
 			if err != nil {
-				return total, err
-			}
-			if len(rows) == 0 {
-				break
-			}
-			last := rows[len(rows)-1]
-			from = position{last.available, last.id}
-			n, err := write(rows)
-			total += int(n)
-			if err != nil {
-				return total, err
+				return err
 			}
 		}
+		return nil
+	})
+	p.run(ctx, "look at kept deliveries", func(ctx context.Context, p *Pass) error {
+		return h.report(ctx, p, FoundKept, "kept deliveries", `SELECT id FROM outbox_unrouted WHERE id > ? ORDER BY id LIMIT ?`)
+	})
+	for _, check := range r.cfg.Checks {
+		p.run(ctx, "check "+check.Name, func(ctx context.Context, p *Pass) error {
+			return h.during(ctx, func(ctx context.Context) error { return check.Run(ctx, p) })
+		})
 	}
-	return total, nil
 }
 
-func (r *Reconciler) pick(ctx context.Context, shard int, from position, where string, args []any) ([]picked, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
-	at := fromMicros(from.available).Format(sqlTime)
-	// index: due (state, shard, available_at)
-	return queryAll(ctx, r.store.sql, func(rows *sql.Rows, p *picked) error {
-		return rows.Scan(&p.id, &p.revision, &p.topic, &p.available, &p.repairs)
-	}, `SELECT id, revision, topic, `+micros1970("available_at")+`, repairs
-		FROM outbox_messages FORCE INDEX (due)
-		WHERE state = 'published' AND shard = ? AND (available_at > ? OR (available_at = ? AND id > ?)) `+where+`
-		ORDER BY available_at, id LIMIT ?`, append(append([]any{shard, at, at, from.id}, args...), repairRows)...)
+// report reports the ids that a query returns, in chunks: its last two parameters are the id after which to go on, and how many.
+func (h *hold) report(ctx context.Context, p *Pass, kind, what, query string, args ...any) error {
+	for after := int64(0); ; {
+		ids, err := h.ids(ctx, query, append(slices.Clip(args), after, reportRows)...)
+		if err != nil {
+			return err
+		}
+		rows := make([]picked, len(ids))
+		for i, id := range ids {
+			rows[i].id = id
+			after = id
+		}
+		p.Looked(what, len(ids))
+		p.foundRows(kind, rows, 0)
+		if len(ids) < reportRows {
+			return nil
+		}
+	}
 }
 
-// again writes rows by primary key, if they are still as they were read.
-func (r *Reconciler) again(ctx context.Context, rows []picked, update string, args ...any) (int64, error) {
-	if len(rows) == 0 {
-		return 0, nil
-	}
+const reportRows = 5000
+
+func (h *hold) ids(ctx context.Context, query string, args ...any) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	var where strings.Builder
-	where.WriteString(" WHERE state = 'published' AND id IN (" + marks(len(rows)) + ") AND CASE id")
-	for _, row := range rows {
-		args = append(args, row.id)
-	}
-	for _, row := range rows {
-		where.WriteString(" WHEN ? THEN revision = ?")
-		args = append(args, row.id, row.revision)
-	}
-	where.WriteString(" END")
-	return execCount(ctx, r.store.sql, update+where.String(), args...)
+	return queryIDs(ctx, h.conn, query, args...)
 }

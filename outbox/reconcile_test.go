@@ -23,26 +23,26 @@ func TestReconciler_SchedulesAgainWhatStayedWithoutEffect(t *testing.T) {
 	l.exec(t, "UPDATE outbox_messages SET state = 'published', publishes = 1, available_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE id = ?", overdue.ID)
 	l.exec(t, "UPDATE outbox_messages SET state = 'published', publishes = 1, available_at = UTC_TIMESTAMP(6) + INTERVAL 30 SECOND WHERE id = ?", inGrace.ID)
 
-	report, err := rec.Run(t.Context())
+	report, err := rec.Run(t.Context(), outbox.Scope{})
 	require.NoError(t, err)
-	require.Equal(t, 1, report.Repaired)
+	require.Equal(t, 1, report.Of(outbox.FoundOverdue).Mended)
 	require.Equal(t, map[string]int{"overdue": 1}, repaired)
 	require.Equal(t, outbox.Scheduled, l.record(t, overdue.ID).State)
 	require.Equal(t, outbox.Published, l.record(t, inGrace.ID).State)
 
 	for range 9 {
 		l.exec(t, "UPDATE outbox_messages SET state = 'published', available_at = UTC_TIMESTAMP(6) WHERE id = ?", overdue.ID)
-		_, err = rec.Run(t.Context())
+		_, err = rec.Run(t.Context(), outbox.Scope{})
 		require.NoError(t, err)
 	}
 	r := l.record(t, overdue.ID)
 	require.Equal(t, 10, r.Repairs)
 	require.Equal(t, 1, l.count(t, "id = ? AND available_at > UTC_TIMESTAMP(6) + INTERVAL 5 MINUTE", overdue.ID), "the pause doubles")
 	l.exec(t, "UPDATE outbox_messages SET state = 'published', available_at = UTC_TIMESTAMP(6) WHERE id = ?", overdue.ID)
-	report, err = rec.Run(t.Context())
+	report, err = rec.Run(t.Context(), outbox.Scope{})
 	require.NoError(t, err)
-	require.Equal(t, 1, report.Dead)
-	require.Zero(t, report.Repaired)
+	require.Equal(t, 1, report.Of(outbox.FoundHopeless).Mended)
+	require.Zero(t, report.Of(outbox.FoundOverdue).Mended)
 	require.Equal(t, outbox.Dead, l.record(t, overdue.ID).State)
 }
 
@@ -67,16 +67,16 @@ func TestReconciler_LeavesWhatStillWaitsInItsQueue(t *testing.T) {
 		ids[topic] = l.enqueue(t, outbox.Message{Topic: topic}).ID
 	}
 	l.exec(t, "UPDATE outbox_messages SET state = 'published', available_at = UTC_TIMESTAMP(6)")
-	report, err := rec.Run(t.Context())
+	report, err := rec.Run(t.Context(), outbox.Scope{})
 	require.NoError(t, err)
-	require.Equal(t, 2, report.Repaired)
-	require.Equal(t, 2, report.Late)
+	require.Equal(t, 2, report.Of(outbox.FoundOverdue).Mended)
+	require.Equal(t, 2, report.Of(outbox.FoundLate).Found)
 	require.Equal(t, outbox.Scheduled, l.record(t, ids["drained"]).State)
 	require.Equal(t, outbox.Scheduled, l.record(t, ids["no.queue"]).State)
 
 	unasked := l.enqueue(t, outbox.Message{Topic: "unknown"})
 	l.exec(t, "UPDATE outbox_messages SET state = 'published', available_at = UTC_TIMESTAMP(6) WHERE id = ?", unasked.ID)
-	_, err = rec.Run(t.Context())
+	_, err = rec.Run(t.Context(), outbox.Scope{})
 	require.ErrorIs(t, err, errAway, "a broker that cannot be asked is no finding")
 	require.Equal(t, outbox.Published, l.record(t, unasked.ID).State)
 }
@@ -95,9 +95,9 @@ func TestReconciler_RearmsWhatAnEarlierBrokerLifeHeld(t *testing.T) {
 	past := l.enqueue(t, outbox.Message{Key: "came due meanwhile"})
 	eventually(t, "all published", func() bool { return l.count(t, "state = 'published'") == messages+1 })
 	stop()
-	report, err := rec.Rearm(t.Context())
+	report, _, err := rec.Rearm(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, report.Rearmed, "the broker lives on")
+	require.Zero(t, report.Of(outbox.FoundEpoch).Mended, "the broker lives on")
 
 	epoch, err := l.Epoch(t.Context())
 	require.NoError(t, err)
@@ -108,17 +108,17 @@ func TestReconciler_RearmsWhatAnEarlierBrokerLifeHeld(t *testing.T) {
 		require.EqualValues(t, 1, raised)
 	}
 	broker.Lose(1)
-	report, err = rec.Rearm(t.Context())
+	report, _, err = rec.Rearm(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, messages+1, report.Rearmed)
+	require.Equal(t, messages+1, report.Of(outbox.FoundEpoch).Mended)
 	require.Equal(t, messages, l.count(t, "state = 'scheduled' AND available_at = due_at AND repairs = 0"))
 	require.Equal(t, 1, l.count(t, "id = ? AND available_at <= UTC_TIMESTAMP(6)", past.ID), "at once, not after the grace period")
 
 	l.start(t, broker, outbox.RelayConfig{Poll: quick, Horizon: 2 * time.Hour})
 	eventually(t, "all published again", func() bool { return l.count(t, "state = 'published' AND broker_epoch = 1") == messages+1 })
-	report, err = rec.Rearm(t.Context())
+	report, _, err = rec.Rearm(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, report.Rearmed, "once")
+	require.Zero(t, report.Of(outbox.FoundEpoch).Mended, "once")
 }
 
 func TestRelay_AConfirmOfAnEndedBrokerLifeSettlesNothing(t *testing.T) {
@@ -151,7 +151,7 @@ func TestReconciler_OneAtATime(t *testing.T) {
 	l.exec(t, "UPDATE outbox_messages SET state = 'published', available_at = UTC_TIMESTAMP(6)")
 	done := make(chan outbox.Report, 1)
 	go func() {
-		report, err := slow.Run(context.Background())
+		report, err := slow.Run(context.Background(), outbox.Scope{})
 		if err != nil {
 			t.Errorf("slow pass: %v", err)
 		}
@@ -162,12 +162,12 @@ func TestReconciler_OneAtATime(t *testing.T) {
 	case report := <-done:
 		require.FailNow(t, "the slow pass has ended", "%+v", report)
 	}
-	report, err := other.Run(t.Context())
+	report, err := other.Run(t.Context(), outbox.Scope{})
 	require.NoError(t, err)
 	require.True(t, report.Skipped)
 	close(leave)
-	require.Equal(t, 1, (<-done).Repaired)
-	report, err = other.Run(t.Context())
+	require.Equal(t, 1, (<-done).Of(outbox.FoundOverdue).Mended)
+	report, err = other.Run(t.Context(), outbox.Scope{})
 	require.NoError(t, err)
 	require.False(t, report.Skipped)
 }
@@ -213,15 +213,17 @@ func TestReconciler_PurgesWhatHasBeenFinishedForLong(t *testing.T) {
 			SELECT seq % 16, 'new', 'a/b', '', ?, '2020-01-01', UTC_TIMESTAMP(6) + INTERVAL 1 DAY, '2020-01-01' FROM `+numbers(50), state)
 	}
 	l.exec(t, "INSERT INTO outbox_unrouted (reason, kept_at) VALUES ('old', UTC_TIMESTAMP(6) - INTERVAL 8 DAY), ('new', UTC_TIMESTAMP(6))")
+	l.exec(t, `INSERT INTO outbox_reconcile_runs (kind, state, requested_at) VALUES ('pass', 'completed', UTC_TIMESTAMP(6) - INTERVAL 8 DAY)`)
 	l.exec(t, "INSERT INTO outbox_relays (owner, seen_at) VALUES ('old', UTC_TIMESTAMP(6) - INTERVAL 2 HOUR), ('new', UTC_TIMESTAMP(6))")
-	report, err := rec.Run(t.Context())
+	report, err := rec.Run(t.Context(), outbox.Scope{})
 	require.NoError(t, err)
-	require.Equal(t, 1200*3+1200*4, report.Purged)
+	require.Equal(t, 1200*3+1200*4+2, report.Purged, "with a kept delivery and the record of a run")
 	require.Zero(t, l.count(t, "topic = 'old' AND state IN ('done', 'canceled')"))
 	require.Equal(t, 1200*(1+2+5), l.count(t, "topic = 'old'"), "live rows are never purged")
 	require.Equal(t, 250, l.count(t, "topic = 'new'"))
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_unrouted"))
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_relays"))
+	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_reconcile_runs"), "its own")
 }
 
 func TestKeep_CutsWhatTheServerWouldNotTake(t *testing.T) {

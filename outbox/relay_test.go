@@ -159,7 +159,7 @@ func TestScenario27_NothingIsPublishedTwiceByAHealthySystem(t *testing.T) {
 			}
 			return nil
 		})
-		_, err := rec.Run(t.Context())
+		_, err := rec.Run(t.Context(), outbox.Scope{})
 		require.NoError(t, err)
 	}
 	eventually(t, "all take effect", func() bool { return l.count(t, "state = 'done'") == messages })

@@ -49,16 +49,6 @@ func (w *Worker) startClock(ctx context.Context) *cron.Cron {
 	return clock
 }
 
-func (w *Worker) reconcile(ctx context.Context) error {
-	report, err := w.reconciler.Run(ctx)
-	w.metrics.pass(kindPass, report, err)
-	if err == nil && report.Rearmed+report.Repaired+report.Late+report.Dead > 0 {
-		w.log.WarnContext(ctx, "reconciler found something", slog.Int("rearmed", report.Rearmed), slog.Int("repaired", report.Repaired),
-			slog.Int("late", report.Late), slog.Int("dead", report.Dead), slog.Float64("took_seconds", report.Took.Seconds()))
-	}
-	return err
-}
-
 // cronLog is cron's log: what it does is of interest when debugging only, but for panics.
 type cronLog struct{ log *slog.Logger }
 

@@ -80,6 +80,7 @@ type Readiness struct {
 	Database  string             `json:"database"` // ok, away, or that the tables are missing
 	Publisher PublisherReadiness `json:"publisher"`
 	Consumers ConsumerReadiness  `json:"consumers"`
+	Reconcile ReconcileReadiness `json:"reconcile"`
 }
 
 // PublisherReadiness is the state of the connection for publishing.
@@ -115,6 +116,8 @@ func (w *Worker) Readiness(ctx context.Context) Readiness {
 		r.Database = err.Error()
 	case err != nil:
 		r.Database = "away"
+	default:
+		r.Reconcile = w.reconcileReadiness(ctx)
 	}
 	switch {
 	case w.draining.Load():

@@ -94,10 +94,16 @@ func TestMetrics_CountFromZero(t *testing.T) {
 		}
 		lines = append(lines, `duebox_malformed_total{queue="ns.work.`+name+`"} 0`, `duebox_lateness_seconds_count{topic="`+name+`"} 0`)
 	}
-	for _, kind := range []string{"pass", "rearm"} {
+	for _, kind := range []string{"pass", "audit", "rearm"} {
 		for _, outcome := range []string{"completed", "skipped", "error"} {
-			lines = append(lines, `duebox_reconcile_passes_total{kind="`+kind+`",outcome="`+outcome+`"} 0`)
+			lines = append(lines, `duebox_reconcile_runs_total{kind="`+kind+`",outcome="`+outcome+`"} 0`)
 		}
+	}
+	for _, kind := range []string{"pass", "audit"} {
+		lines = append(lines, `duebox_reconcile_last_success_timestamp_seconds{kind="`+kind+`"} 0`)
+	}
+	for _, finding := range []string{"epoch", "overdue", "late", "hopeless", "dead", "kept", "broken"} {
+		lines = append(lines, `duebox_reconcile_found_total{finding="`+finding+`"} 0`, `duebox_reconcile_mended_total{finding="`+finding+`"} 0`)
 	}
 	lines = append(lines, `duebox_malformed_total{queue="ns.unrouted"} 0`,
 		`duebox_repairs_total{reason="epoch"} 0`, `duebox_repairs_total{reason="overdue"} 0`, `duebox_repairs_total{reason="unrouted"} 0`)
@@ -134,7 +140,7 @@ func TestMetrics_TellWhatTheWorkerDid(t *testing.T) {
 			`duebox_consumers 2`,
 			`duebox_consumers_wanted 2`,
 			`duebox_lost_leases_total 0`,
-			`duebox_reconcile_passes_total{kind="rearm",outcome="completed"} 1`,
+			`duebox_reconcile_runs_total{kind="rearm",outcome="completed"} 1`,
 			`go_sql_open_connections{db_name="duebox"}`,
 		} {
 			if !containsLine(rec.Body.String(), line) {

@@ -19,11 +19,9 @@ const (
 	unconfirmed   = "unconfirmed"
 	notSent       = "not_sent"
 
-	kindPass      = "pass"
-	kindRearm     = "rearm"
-	passCompleted = "completed"
-	passSkipped   = "skipped"
-	passError     = "error"
+	runCompleted = "completed"
+	runSkipped   = "skipped"
+	runError     = "error"
 )
 
 type metrics struct {
@@ -36,8 +34,11 @@ type metrics struct {
 	lostLeases  prometheus.Counter
 	repairs     *prometheus.CounterVec
 	dead        *prometheus.CounterVec
-	passes      *prometheus.CounterVec
-	passSeconds *prometheus.HistogramVec
+	runs        *prometheus.CounterVec
+	runSeconds  *prometheus.HistogramVec
+	lastRun     *prometheus.GaugeVec
+	found       *prometheus.CounterVec
+	mended      *prometheus.CounterVec
 	connected   *prometheus.GaugeVec
 	disconnects *prometheus.CounterVec
 	blocked     *prometheus.GaugeVec
@@ -67,10 +68,13 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		lostLeases: prometheus.NewCounter(prometheus.CounterOpts{Name: "duebox_lost_leases_total", Help: "Shards lost to another relay or to time."}),
 		repairs:    counter("duebox_repairs_total", "Published messages that were scheduled again, by reason.", "reason"),
 		dead:       counter("duebox_dead_total", "Messages that have become dead and wait for an operator, by reason.", "reason"),
-		passes:     counter("duebox_reconcile_passes_total", "Passes of the reconciler, by kind and how they ended.", "kind", "outcome"),
-		passSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "duebox_reconcile_seconds", Help: "How long a pass of the reconciler took.", Buckets: prometheus.ExponentialBuckets(.005, 4, 9),
+		runs:       counter("duebox_reconcile_runs_total", "Runs of the reconciler, by kind and how they ended.", "kind", "outcome"),
+		runSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "duebox_reconcile_seconds", Help: "How long a run of the reconciler took.", Buckets: prometheus.ExponentialBuckets(.005, 4, 9),
 		}, []string{"kind"}),
+		lastRun:     gauge("duebox_reconcile_last_success_timestamp_seconds", "When a run of this kind was last completed, by any worker; 0: not known yet.", "kind"),
+		found:       counter("duebox_reconcile_found_total", "What runs of the reconciler have found, by kind; what stays is found again.", "finding"),
+		mended:      counter("duebox_reconcile_mended_total", "What they have mended of it.", "finding"),
 		connected:   gauge("duebox_broker_connected", "1 while there is a connection for this role and everything is declared.", "role"),
 		disconnects: counter("duebox_broker_disconnects_total", "Connections that have ended, by role.", "role"),
 		blocked:     gauge("duebox_broker_blocked", "1 while the broker takes no messages, for example because its memory is full.", "role"),
@@ -81,8 +85,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		m.disconnects.WithLabelValues(role).Add(0)
 		m.blocked.WithLabelValues(role).Set(0)
 	}
-	return m, register(r, m.published, m.confirm, m.deliveries, m.lateness, m.settled, m.moved, m.lostLeases, m.repairs, m.dead, m.passes,
-		m.passSeconds, m.connected, m.disconnects, m.blocked, m.malformed)
+	return m, register(r, m.published, m.confirm, m.deliveries, m.lateness, m.settled, m.moved, m.lostLeases, m.repairs, m.dead, m.runs,
+		m.runSeconds, m.lastRun, m.found, m.mended, m.connected, m.disconnects, m.blocked, m.malformed)
 }
 
 // preset makes every counter exist from the start: an alert on the increase of one that appears with its first count misses
@@ -108,11 +112,20 @@ func (m *metrics) preset(namespace string, topics []string) {
 	for _, reason := range []string{"attempts", "unpublishable", "overdue", "unrouted"} {
 		m.dead.WithLabelValues(reason)
 	}
-	for _, kind := range []string{kindPass, kindRearm} {
-		m.passSeconds.WithLabelValues(kind)
-		for _, outcome := range []string{passCompleted, passSkipped, passError} {
-			m.passes.WithLabelValues(kind, outcome)
+	for _, kind := range []outbox.RunKind{outbox.RunPass, outbox.RunAudit, outbox.RunRearm} {
+		m.runSeconds.WithLabelValues(string(kind))
+		for _, outcome := range []string{runCompleted, runSkipped, runError} {
+			m.runs.WithLabelValues(string(kind), outcome)
 		}
+	}
+	for _, kind := range []outbox.RunKind{outbox.RunPass, outbox.RunAudit} {
+		m.lastRun.WithLabelValues(string(kind))
+	}
+	for _, finding := range []string{
+		outbox.FoundEpoch, outbox.FoundOverdue, outbox.FoundLate, outbox.FoundHopeless, outbox.FoundDead, outbox.FoundKept, outbox.FoundBroken,
+	} {
+		m.found.WithLabelValues(finding)
+		m.mended.WithLabelValues(finding)
 	}
 }
 
@@ -196,15 +209,19 @@ func (m *metrics) broker() rabbitmq.Observer {
 	}
 }
 
-func (m *metrics) pass(kind string, report outbox.Report, err error) {
-	outcome := passCompleted
+func (m *metrics) run(kind outbox.RunKind, report outbox.Report, err error) {
+	outcome := runCompleted
 	switch {
 	case err != nil:
-		outcome = passError
+		outcome = runError
 	case report.Skipped:
-		outcome = passSkipped
+		outcome = runSkipped
 	default:
-		m.passSeconds.WithLabelValues(kind).Observe(report.Took.Seconds())
+		m.runSeconds.WithLabelValues(string(kind)).Observe(report.Seconds)
 	}
-	m.passes.WithLabelValues(kind, outcome).Inc()
+	m.runs.WithLabelValues(string(kind), outcome).Inc()
+	for finding, f := range report.Findings {
+		m.found.WithLabelValues(finding).Add(float64(f.Found))
+		m.mended.WithLabelValues(finding).Add(float64(f.Mended))
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -89,31 +88,6 @@ func (w *Worker) awaitConsumers(ctx context.Context) {
 type outcome struct {
 	done chan struct{}
 	err  error
-}
-
-// rearm has what an earlier life of the broker held scheduled again, as soon as a new life was found. If we die here, the
-// next pass of any reconciler does it.
-func (w *Worker) rearm(ctx context.Context) {
-	for {
-		select {
-		case <-w.raised:
-		case <-ctx.Done():
-			return
-		}
-		for {
-			report, err := w.reconciler.Rearm(ctx)
-			w.metrics.pass(kindRearm, report, err)
-			if err == nil && !report.Skipped {
-				break
-			}
-			if err != nil && ctx.Err() == nil {
-				w.log.WarnContext(ctx, "messages of an earlier broker epoch not scheduled again", slog.Any("error", err))
-			}
-			if !pause(ctx, time.Second) {
-				return
-			}
-		}
-	}
 }
 
 func pause(ctx context.Context, d time.Duration) bool {

@@ -57,6 +57,10 @@ type Config struct {
 	DrainTimeout time.Duration
 	// ReconcileSchedule is when the reconciler makes a pass, see Routine. Default: each minute.
 	ReconcileSchedule string
+	// AuditSchedule is when it audits, see outbox.Scope. Default: each night at 03:17.
+	AuditSchedule string
+	// Checks are the application's part of an audit.
+	Checks []outbox.Check
 	// Routines are done besides.
 	Routines []Routine
 	// Registry gets the metrics, and is what /metrics shows. Default: a new one.
@@ -77,7 +81,7 @@ type Worker struct {
 	reconciler *outbox.Reconciler
 	routines   []timed
 	metrics    *metrics
-	raised     chan struct{} // the broker's epoch has been raised here; capacity 1
+	connected  chan struct{} // the publisher has a new connection; capacity 1
 	draining   atomic.Bool
 }
 
@@ -91,7 +95,7 @@ func New(db *gorm.DB, amqpURL string, effects map[string]Effect, cfg Config) (*W
 	if cfg.DrainTimeout < 0 {
 		return nil, fmt.Errorf("worker: DrainTimeout is %v, below zero", cfg.DrainTimeout)
 	}
-	w := &Worker{cfg: cfg, log: cfg.Log, raised: make(chan struct{}, 1)}
+	w := &Worker{cfg: cfg, log: cfg.Log, connected: make(chan struct{}, 1)}
 	var err error
 	if w.pool, err = db.DB(); err != nil {
 		return nil, fmt.Errorf("worker: take the connection pool: %w", err)
@@ -108,8 +112,7 @@ func New(db *gorm.DB, amqpURL string, effects map[string]Effect, cfg Config) (*W
 	if err := w.connectors(amqpURL, effects); err != nil {
 		return nil, err
 	}
-	reconcile := Routine{Name: "reconcile", Schedule: cfg.ReconcileSchedule, Run: w.reconcile}
-	if w.routines, err = parseRoutines(append([]Routine{reconcile}, cfg.Routines...)); err != nil {
+	if w.routines, err = parseRoutines(append(w.reconciling(), cfg.Routines...)); err != nil {
 		return nil, err
 	}
 	return w, w.metrics.watch(cfg.Registry, w)
@@ -118,6 +121,7 @@ func New(db *gorm.DB, amqpURL string, effects map[string]Effect, cfg Config) (*W
 func setDefaults(cfg *Config) {
 	for field, fallback := range map[*string]string{
 		&cfg.HTTPAddr: "127.0.0.1:9090", &cfg.Namespace: "duebox", &cfg.ReconcileSchedule: "* * * * *",
+		&cfg.AuditSchedule: "17 3 * * *",
 	} {
 		if *field == "" {
 			*field = fallback
@@ -138,12 +142,12 @@ func setDefaults(cfg *Config) {
 func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 	cfg := w.cfg
 	broker, err := rabbitmq.NewBroker(amqpURL, rabbitmq.Config{
-		Namespace: cfg.Namespace, QueueType: cfg.QueueType, Logger: cfg.Log, Observer: w.metrics.broker(),
+		Namespace: cfg.Namespace, QueueType: cfg.QueueType, Logger: cfg.Log, Observer: w.observer(),
 	})
 	if err != nil {
 		return err
 	}
-	w.publisher, err = rabbitmq.NewPublisher(broker, epochs{w.store, w.raised}, rabbitmq.PublisherConfig{Strategy: cfg.Strategy})
+	w.publisher, err = rabbitmq.NewPublisher(broker, w.store, rabbitmq.PublisherConfig{Strategy: cfg.Strategy})
 	if err != nil {
 		return err
 	}
@@ -153,7 +157,9 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 	if err != nil {
 		return err
 	}
-	w.reconciler, err = outbox.NewReconciler(w.store, outbox.ReconcileConfig{Grace: cfg.Grace, Depth: broker.Depth, Log: cfg.Log})
+	w.reconciler, err = outbox.NewReconciler(w.store, outbox.ReconcileConfig{
+		Grace: cfg.Grace, Depth: broker.Depth, Checks: cfg.Checks, Log: cfg.Log,
+	})
 	if err != nil {
 		return err
 	}
@@ -190,20 +196,18 @@ func (w *Worker) logHandled(ctx context.Context, d outbox.Delivery, outcome outb
 		slog.String("outcome", string(outcome)), slog.Float64("lateness_seconds", lateness.Seconds()))
 }
 
-// epochs is the ledger's count of the broker's lives; raised hears of each raise made here.
-type epochs struct {
-	*outbox.Store
-
-	raised chan<- struct{}
-}
-
-func (e epochs) Raise(ctx context.Context, from int64, empty bool) (int64, error) {
-	epoch, err := e.Store.Raise(ctx, from, empty)
-	if err == nil {
-		select {
-		case e.raised <- struct{}{}:
-		default: // one is waiting to be heard
+// observer is told what happens to connections: each new one for publishing may be to a broker that has lost what it held.
+func (w *Worker) observer() rabbitmq.Observer {
+	o := w.metrics.broker()
+	count := o.Connected
+	o.Connected = func(role string) {
+		count(role)
+		if role == rabbitmq.RolePublisher {
+			select {
+			case w.connected <- struct{}{}:
+			default: // one is waiting to be heard
+			}
 		}
 	}
-	return epoch, err
+	return o
 }

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/duebox/duebox/internal/devenv/devtest"
+	"github.com/duebox/duebox/outbox"
 )
 
 // programVariable makes the test binary be duebox.
@@ -186,7 +187,7 @@ func TestReconcile_ExitCodes(t *testing.T) {
 	require.Equal(t, "schema is up to date\n", stdout)
 	code, stdout, stderr = execute(t, env, "reconcile", "--check")
 	require.Zero(t, code, stderr)
-	require.Contains(t, stdout, "repaired 0")
+	require.Contains(t, stdout, "pass 1: found 0, purged 0, in ")
 
 	db := devtest.Open(t, dsn)
 	lose := func() {
@@ -197,19 +198,22 @@ func TestReconcile_ExitCodes(t *testing.T) {
 	lose()
 	code, stdout, stderr = execute(t, env, "reconcile", "--json")
 	require.Zero(t, code, stderr)
-	var report struct{ Late, Repaired int }
+	var report outbox.Report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
-	require.Equal(t, 1, report.Late+report.Repaired)
+	require.Equal(t, outbox.Finding{Found: 1, Mended: 1, IDs: []string{"1"}}, report.Of(outbox.FoundOverdue))
 	lose()
+	code, stdout, stderr = execute(t, env, "reconcile", "--check", "--dry-run")
+	require.Equal(t, 1, code, stderr)
+	require.Contains(t, stdout, "  overdue: found 1, mended 0: 2\n")
 	code, _, stderr = execute(t, env, "reconcile", "--check")
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "the pass has found 1 messages")
+	require.Contains(t, stderr, "the pass has found 1 faults")
 
 	// Somebody else's pass does not end.
 	conn, err := db.Conn(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
-	_, err = conn.ExecContext(t.Context(), "DO GET_LOCK(CONCAT('duebox.', LEFT(SHA2(DATABASE(), 256), 32)), 0)")
+	_, err = conn.ExecContext(t.Context(), "DO GET_LOCK(CONCAT('duebox.pass.', LEFT(SHA2(DATABASE(), 256), 32)), 0)")
 	require.NoError(t, err)
 	code, _, stderr = execute(t, env, "reconcile", "--wait=500ms")
 	require.Equal(t, 2, code)

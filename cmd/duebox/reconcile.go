@@ -5,6 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,37 +20,42 @@ import (
 
 func newReconcile() *cobra.Command {
 	var (
+		scope         outbox.Scope
 		check, asJSON bool
 		wait          time.Duration
 	)
 	c := &cobra.Command{
 		Use:   "reconcile",
 		Short: "Make one pass of the reconciler: find what the broker has lost and schedule it again",
-		Long: `Make one pass of the reconciler: find what the broker has lost and schedule it again.
+		Long: `Make one pass of the reconciler: find what the broker has lost and schedule it again, and delete
+what has been finished for longer than RETENTION. With --audit also compare orders and stock with the
+ledger, and report what waits for an operator.
 
-Exit codes: 0 the pass is complete, 2 it could not run, and with --check 1 if it has found anything.`,
+Exit codes: 0 the pass is complete, 2 it could not run to its end, and with --check 1 if it has found anything.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			report, err := reconcile(c, wait)
+			report, err := reconcile(c, scope, wait)
+			if report.Run != 0 { // also of a pass that could not complete all of its parts
+				err = errors.Join(err, printReport(c.OutOrStdout(), report, asJSON))
+			}
 			if err != nil {
 				return fail(cannotBegin, err)
 			}
-			if err := printReport(c, report, asJSON); err != nil {
-				return fail(cannotBegin, err)
-			}
-			if found := report.Rearmed + report.Repaired + report.Late + report.Dead; check && found > 0 {
-				return fail(wentWrong, fmt.Errorf("the pass has found %d messages", found))
+			if found := report.Found(); check && found > 0 {
+				return fail(wentWrong, fmt.Errorf("the pass has found %d faults", found))
 			}
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&scope.Audit, "audit", false, "audit orders, stock and what waits for an operator as well")
+	c.Flags().BoolVar(&scope.DryRun, "dry-run", false, "report what would be mended and deleted, and change nothing")
 	c.Flags().BoolVar(&check, "check", false, "exit with 1 if anything was found")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the report as a JSON object")
 	c.Flags().DurationVar(&wait, "wait", time.Minute, "how long to wait while a worker makes a pass")
 	return c
 }
 
-func reconcile(c *cobra.Command, wait time.Duration) (outbox.Report, error) {
+func reconcile(c *cobra.Command, scope outbox.Scope, wait time.Duration) (outbox.Report, error) {
 	cfg, err := load("MYSQL_DSN", "AMQP_URL")
 	if err != nil {
 		return outbox.Report{}, err
@@ -70,41 +80,92 @@ func reconcile(c *cobra.Command, wait time.Duration) (outbox.Report, error) {
 	if err != nil {
 		return outbox.Report{}, err
 	}
+	shop, err := newShop(db, store, cfg)
+	if err != nil {
+		return outbox.Report{}, err
+	}
 	broker, err := rabbitmq.NewBroker(cfg.AMQPURL.Reveal(), rabbitmq.Config{Namespace: cfg.Namespace, Logger: log})
 	if err != nil {
 		return outbox.Report{}, err
 	}
-	reconciler, err := outbox.NewReconciler(store, outbox.ReconcileConfig{Grace: cfg.Grace, Depth: broker.Depth, Log: log})
+	_ = shop
+	progress, done := showProgress(c.ErrOrStderr())
+	defer done()
+	reconciler, err := outbox.NewReconciler(store, outbox.ReconcileConfig{
+		Grace: cfg.Grace, Depth: broker.Depth, Progress: progress, Log: log,
+	})
 	if err != nil {
 		return outbox.Report{}, err
 	}
-	return alone(c.Context(), reconciler, wait)
+	return alone(c.Context(), reconciler, scope, wait)
 }
 
 // alone makes a pass, after the one that is under way elsewhere.
-func alone(ctx context.Context, r *outbox.Reconciler, wait time.Duration) (outbox.Report, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, wait, errors.New("another pass was under way all the time"))
+func alone(ctx context.Context, r *outbox.Reconciler, scope outbox.Scope, wait time.Duration) (outbox.Report, error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, wait, errors.New("another pass was under way all the time"))
 	defer cancel()
 	again := time.NewTicker(200 * time.Millisecond)
 	defer again.Stop()
 	for {
-		report, err := r.Run(context.WithoutCancel(ctx))
+		report, err := r.Run(ctx, scope)
 		if err != nil || !report.Skipped {
 			return report, err
 		}
 		select {
 		case <-again.C:
-		case <-ctx.Done():
-			return report, context.Cause(ctx)
+		case <-waiting.Done():
+			return report, context.Cause(waiting)
 		}
 	}
 }
 
-func printReport(c *cobra.Command, r outbox.Report, asJSON bool) error {
-	if asJSON {
-		return json.NewEncoder(c.OutOrStdout()).Encode(r)
+// showProgress shows on a terminal how far a pass has come, in one line that done removes.
+func showProgress(w io.Writer) (progress func(outbox.Progress), done func()) {
+	const clearLine = "\r\x1b[K"
+	file, ok := w.(*os.File)
+	if !ok {
+		return nil, func() {}
 	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "re-armed %d, repaired %d, late %d, dead %d, purged %d, in %v\n",
-		r.Rearmed, r.Repaired, r.Late, r.Dead, r.Purged, r.Took.Round(time.Millisecond))
+	if s, err := file.Stat(); err != nil || s.Mode()&os.ModeCharDevice == 0 {
+		return nil, func() {}
+	}
+	var shown time.Time
+	var part string
+	progress = func(p outbox.Progress) {
+		if p.Part == part && time.Since(shown) < 100*time.Millisecond {
+			return
+		}
+		shown, part = time.Now(), p.Part
+		_, _ = fmt.Fprintf(file, "%s%s: %d looked at, %d found, %d mended", clearLine, p.Part, p.Looked, p.Found, p.Mended)
+	}
+	return progress, func() { _, _ = io.WriteString(file, clearLine) }
+}
+
+func printReport(w io.Writer, r outbox.Report, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(w).Encode(r)
+	}
+	var b strings.Builder
+	how := "pass"
+	if r.Audit {
+		how = "audit"
+	}
+	if r.DryRun {
+		how = "dry " + how
+	}
+	fmt.Fprintf(&b, "%s %d: found %d, purged %d, in %v\n", how, r.Run, r.Found(), r.Purged,
+		time.Duration(r.Seconds*float64(time.Second)).Round(time.Millisecond))
+	for _, what := range slices.Sorted(maps.Keys(r.Looked)) {
+		fmt.Fprintf(&b, "  looked at %d %s\n", r.Looked[what], what)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(r.Findings)) {
+		f := r.Findings[kind]
+		more := ""
+		if len(f.IDs) < f.Found {
+			more = ", ..."
+		}
+		fmt.Fprintf(&b, "  %s: found %d, mended %d: %s%s\n", kind, f.Found, f.Mended, strings.Join(f.IDs, ", "), more)
+	}
+	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -1,0 +1,92 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// lateGraces is after how many graces a message that may still be on its way through a busy work queue is sent once more: it
+// may have been lost before it got there, and a queue that is never drained must not hide that.
+const lateGraces = 10
+
+// overdue schedules again what was published and had no effect within the grace.
+func (r *Reconciler) overdue(ctx context.Context, h *hold, p *Pass) error {
+	queues := queues{depth: r.cfg.Depth, known: map[string]queue{}}
+	err := h.walk(ctx, p, `AND available_at <= UTC_TIMESTAMP(6)`, nil, func(rows []picked) error {
+		var lost, late, resend, hopeless []picked
+		for _, row := range rows {
+			q, ok := queues.of(ctx, row.topic)
+			switch {
+			case !ok: // The broker did not say: the row stays as it is.
+			case q.waiting && (row.repairs > 0 || q.idle || time.Duration(row.overdue)*time.Microsecond < (lateGraces-1)*r.cfg.Grace):
+				late = append(late, row)
+			case q.waiting:
+				resend = append(resend, row)
+			case row.repairs >= maxRepairs:
+				hopeless = append(hopeless, row)
+			default:
+				lost = append(lost, row)
+			}
+		}
+		p.foundRows(FoundLate, late, 0)
+		const why = "last_error = 'published, but no effect within the grace period'"
+		dead, err := r.repair(ctx, h, p, FoundHopeless, hopeless, `UPDATE outbox_messages SET
+			state = 'dead', available_at = NULL, revision = revision + 1, `+why)
+		r.store.cfg.Observer.died("overdue", dead)
+		if err != nil {
+			return err
+		}
+		for kind, rows := range map[string][]picked{FoundOverdue: lost, FoundLate: resend} {
+			// repairs is set last: MySQL assigns from left to right.
+			n, err := r.repair(ctx, h, p, kind, rows, `UPDATE outbox_messages SET state = 'scheduled',
+				available_at = UTC_TIMESTAMP(6) + INTERVAL IF(repairs = 0, 0, LEAST(600, POW(2, repairs))) SECOND,
+				revision = revision + 1, `+why+`, repairs = repairs + 1`)
+			r.store.cfg.Observer.repaired("overdue", n)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return errors.Join(err, queues.err)
+}
+
+// queues remembers what the broker has said of work queues.
+type queues struct {
+	depth QueueDepth
+	known map[string]queue
+	err   error // the first; nothing is asked after it
+}
+
+// queue is what matters of a work queue.
+type queue struct {
+	waiting bool // messages may still be on their way through it
+	idle    bool // nobody consumes it
+}
+
+// of asks once for each topic. A topic without a queue has lost its messages: published again they are unrouted, and in front of
+// an operator in the end.
+func (q *queues) of(ctx context.Context, topic string) (queue, bool) {
+	if q.depth == nil {
+		return queue{}, true
+	}
+	if known, ok := q.known[topic]; ok {
+		return known, true
+	}
+	if q.err != nil {
+		return queue{}, false
+	}
+	ready, consumers, err := q.depth(ctx, topic)
+	switch {
+	case errors.Is(err, ErrNoQueue):
+		q.known[topic] = queue{}
+	case err != nil:
+		q.err = fmt.Errorf("inspect the work queue of %s: %w", topic, err)
+		return queue{}, false
+	default:
+		q.known[topic] = queue{waiting: ready > 0 || consumers == 0, idle: consumers == 0}
+	}
+	return q.known[topic], true
+}

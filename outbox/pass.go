@@ -1,0 +1,219 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Scope says what a pass of the reconciler does besides its daily work, and whether it changes anything.
+type Scope struct {
+	// Audit adds what takes longer: dead messages and kept deliveries are reported, and the application's checks run.
+	Audit bool
+	// DryRun reports what a pass would mend and purge, and changes nothing but the record of the run.
+	DryRun bool
+}
+
+// Check is an audit of the application's own rows against the ledger, a part of each pass with Scope.Audit. Run must work in
+// chunks, and return soon after ctx ends. It reports to the pass; an error or a panic of one check does not keep the
+// others from running.
+type Check struct {
+	Name string
+	Run  func(ctx context.Context, p *Pass) error
+}
+
+// Finding is what a pass found of one kind.
+type Finding struct {
+	Found  int `json:"found"`
+	Mended int `json:"mended"`
+	// IDs names the first of them, at most 100.
+	IDs []string `json:"ids"`
+}
+
+// The kinds of findings that the ledger itself reports.
+const (
+	FoundEpoch    = "epoch"    // published in an earlier life of the broker; mended: scheduled again
+	FoundOverdue  = "overdue"  // published, without effect, and not in its work queue; mended: scheduled again
+	FoundLate     = "late"     // overdue, but its work queue is not drained; mended: sent once more
+	FoundHopeless = "hopeless" // repaired too often without a delivery; dead from now on
+	FoundDead     = "dead"     // dead, and waiting for an operator (audit)
+	FoundKept     = "kept"     // a delivery that no handler could be given, waiting for an operator (audit)
+	FoundBroken   = "broken"   // a row that the database would not let the pass write
+)
+
+// Report is what a pass found and did.
+type Report struct {
+	Run      int64               `json:"run,string"` // the id of its record; 0 if skipped
+	Skipped  bool                `json:"skipped"`    // another pass was under way
+	Audit    bool                `json:"audit"`
+	DryRun   bool                `json:"dry_run"`
+	Looked   map[string]int      `json:"looked"`   // what was looked at, and how many
+	Findings map[string]*Finding `json:"findings"` // by kind
+	Purged   int                 `json:"purged"`   // rows whose retention had ended
+	Errors   []string            `json:"errors"`   // parts of the pass that could not be completed
+	Seconds  float64             `json:"seconds"`
+}
+
+// Found returns how many faults the pass has found, mended or not.
+func (r Report) Found() (n int) {
+	for _, f := range r.Findings {
+		n += f.Found
+	}
+	return n
+}
+
+// Of returns the finding of a kind, which is empty if there was none.
+func (r Report) Of(kind string) Finding {
+	if f := r.Findings[kind]; f != nil {
+		return *f
+	}
+	return Finding{}
+}
+
+// reportedIDs bounds the ids of one kind in a report: the memory of a pass does not grow with what it finds.
+const reportedIDs = 100
+
+// Pass is one run of the reconciler, as the parts of it see it. It is safe for concurrent use.
+type Pass struct {
+	scope    Scope
+	progress func(Progress)
+	log      *slog.Logger
+
+	mu     sync.Mutex
+	report Report
+	errs   []error
+	part   string
+}
+
+// Progress is how far a pass has come.
+type Progress struct {
+	Part                  string // what is being done
+	Looked, Found, Mended int    // so far, of the whole pass
+}
+
+func newPass(scope Scope, cfg *ReconcileConfig) *Pass {
+	return &Pass{scope: scope, progress: cfg.Progress, log: cfg.Log, report: Report{
+		Audit: scope.Audit, DryRun: scope.DryRun, Looked: map[string]int{}, Findings: map[string]*Finding{}, Errors: []string{},
+	}}
+}
+
+// DryRun reports whether the pass must change nothing.
+func (p *Pass) DryRun() bool { return p.scope.DryRun }
+
+// Looked adds n to the count of what was looked at, such as "orders".
+func (p *Pass) Looked(what string, n int) {
+	p.mu.Lock()
+	p.report.Looked[what] += n
+	p.mu.Unlock()
+	p.tell()
+}
+
+// Found reports one fault of a kind, such as "order_without_message", by an id that an operator can look up, and whether it has
+// been mended. In a dry run nothing is mended.
+func (p *Pass) Found(kind, id string, mended bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.finding(kind)
+	f.Found++
+	if mended {
+		f.Mended++
+	}
+	if len(f.IDs) < reportedIDs {
+		f.IDs = append(f.IDs, id)
+	}
+}
+
+// foundRows reports rows of the ledger; of those, mended have been written.
+func (p *Pass) foundRows(kind string, rows []picked, mended int) {
+	if len(rows) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.finding(kind)
+	f.Found += len(rows)
+	f.Mended += mended
+	for _, row := range rows[:min(len(rows), reportedIDs-len(f.IDs))] {
+		f.IDs = append(f.IDs, strconv.FormatInt(row.id, 10))
+	}
+}
+
+func (p *Pass) finding(kind string) *Finding {
+	f := p.report.Findings[kind]
+	if f == nil {
+		f = &Finding{IDs: []string{}}
+		p.report.Findings[kind] = f
+	}
+	return f
+}
+
+func (p *Pass) purged(n int) {
+	p.mu.Lock()
+	p.report.Purged += n
+	p.mu.Unlock()
+	p.tell()
+}
+
+func (p *Pass) tell() {
+	if p.progress == nil {
+		return
+	}
+	p.mu.Lock()
+	now := Progress{Part: p.part}
+	for _, n := range p.report.Looked {
+		now.Looked += n
+	}
+	for _, f := range p.report.Findings {
+		now.Found += f.Found
+		now.Mended += f.Mended
+	}
+	p.mu.Unlock()
+	p.progress(now)
+}
+
+// run does one part of the pass. What goes wrong in it, a panic included, is written into the report and does not keep the next
+// part from running.
+func (p *Pass) run(ctx context.Context, part string, do func(ctx context.Context, p *Pass) error) {
+	if ctx.Err() != nil {
+		return
+	}
+	p.mu.Lock()
+	p.part = part
+	p.mu.Unlock()
+	p.tell()
+	if err := unbroken(ctx, p, do); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.errs = append(p.errs, fmt.Errorf("%s: %w", part, err))
+	}
+}
+
+// unbroken turns a panic into an error.
+func unbroken(ctx context.Context, p *Pass, do func(ctx context.Context, p *Pass) error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v", cause)
+			p.log.LogAttrs(ctx, slog.LevelError, "a part of the pass panicked", slog.Any("error", err), slog.String("stack", string(debug.Stack())))
+		}
+	}()
+	return do(ctx, p)
+}
+
+// end closes the report.
+func (p *Pass) end(ctx context.Context, start time.Time) (Report, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ctx.Err() != nil {
+		p.errs = append(p.errs, fmt.Errorf("the pass was ended: %w", context.Cause(ctx)))
+	}
+	for _, err := range p.errs {
+		p.report.Errors = append(p.report.Errors, errorText(err))
+	}
+	p.report.Seconds = time.Since(start).Seconds()
+	return p.report, errors.Join(p.errs...)
+}

@@ -1,0 +1,107 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	// A broker that restarts every few seconds must not be fed everything each time.
+	rearmRest = 30 * time.Second
+	// Once when the epoch was raised, and once more for what was settled in that very moment.
+	rearmTimes = 2
+)
+
+// Rearm only schedules again what an earlier life of the broker held: those that are due first, then the others, at most twice
+// for each epoch and not sooner than 30 s after the last time. Call it when the broker may have restarted, which is at each
+// connection. When it has something to do it leaves a record as Run does.
+//
+// It returns when it should be called again, counted from now; 0: not before the next connection. That is so when it was skipped
+// because another process is at it, when it rests, and after the first time for an epoch.
+func (r *Reconciler) Rearm(ctx context.Context) (report Report, again time.Duration, err error) {
+	todo, err := r.store.rearming(ctx, r.store.sql)
+	switch {
+	case err != nil:
+		return Report{}, 0, err
+	case !epochs || !todo.needed:
+		return Report{}, 0, nil
+	case todo.rest > 0:
+		return Report{}, todo.rest, nil
+	}
+	report, err = r.record(ctx, RunRearm, Scope{}, 0, func(ctx context.Context, h *hold, p *Pass) {
+		p.run(ctx, "schedule again what an earlier broker epoch held", func(ctx context.Context, p *Pass) error { return r.rearm(ctx, h, p) })
+	})
+	again = rearmRest
+	if report.Skipped || err != nil {
+		again = time.Second
+	}
+	return report, again, err
+}
+
+// rearming is what is to be done about the broker's epoch.
+type rearming struct {
+	epoch  int64
+	needed bool
+	rest   time.Duration // until it may be done
+}
+
+func (s *Store) rearming(ctx context.Context, c conn) (rearming, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	var (
+		todo           rearming
+		rearmed, since int64
+		rearms         int
+	)
+	if err := c.QueryRowContext(ctx, `SELECT broker_epoch, rearmed_epoch, rearms,
+			COALESCE(TIMESTAMPDIFF(MICROSECOND, rearmed_at, UTC_TIMESTAMP(6)), ?)
+		FROM outbox_meta WHERE id = 1`, rearmRest.Microseconds()).Scan(&todo.epoch, &rearmed, &rearms, &since); err != nil {
+		return rearming{}, fmt.Errorf("read the broker epoch: %w", err)
+	}
+	todo.needed = rearmed < todo.epoch || rearms < rearmTimes && todo.epoch > 0
+	// A clock that was set back must not make it rest for longer.
+	todo.rest = min(rearmRest, rearmRest-time.Duration(since)*time.Microsecond)
+	return todo, nil
+}
+
+// rearm is done under the lock of its kind. If we die on the way, the next one begins again: what was scheduled already is not
+// published any more.
+func (r *Reconciler) rearm(ctx context.Context, h *hold, p *Pass) error {
+	todo, err := r.store.rearming(ctx, h.conn)
+	if err != nil || !epochs || !todo.needed || todo.rest > 0 {
+		return err
+	}
+	grace := r.cfg.Grace.Microseconds()
+	total := 0
+	again := func(rows []picked) error {
+		n, err := r.repair(ctx, h, p, FoundEpoch, rows, `UPDATE outbox_messages SET
+			state = 'scheduled', revision = revision + 1,
+			available_at = GREATEST(due_at, available_at - INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6))`, grace)
+		total += n
+		r.store.cfg.Observer.repaired("epoch", n)
+		return err
+	}
+	// What is due by now first.
+	err = h.walk(ctx, p, `AND available_at <= UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND AND broker_epoch < ?`, []any{grace, todo.epoch}, again)
+	if err == nil {
+		err = h.walk(ctx, p, `AND broker_epoch < ?`, []any{todo.epoch}, again)
+	}
+	if err != nil || p.DryRun() {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	// The first assignment reads the old rearmed_epoch: MySQL assigns from left to right. Where there was nothing to do, no rest
+	// is needed.
+	if _, err := h.conn.ExecContext(ctx, `UPDATE outbox_meta SET
+			rearms = IF(rearmed_epoch < ?, 1, rearms + 1), rearmed_epoch = ?,
+			rearmed_at = IF(?, UTC_TIMESTAMP(6), rearmed_at)
+		WHERE id = 1 AND rearmed_epoch <= ?`, todo.epoch, todo.epoch, total > 0, todo.epoch); err != nil {
+		return fmt.Errorf("note the re-armed epoch: %w", err)
+	}
+	if total > 0 {
+		r.cfg.Log.InfoContext(ctx, "messages of an earlier broker epoch scheduled again", "epoch", todo.epoch, "messages", total)
+	}
+	return nil
+}
