@@ -19,9 +19,9 @@ type QueueType string
 
 // The kinds of work queues.
 const (
-	// Quorum queues are replicated and count deliveries that were not finished.
+	// Quorum queues are replicated.
 	Quorum QueueType = amqp.QueueTypeQuorum
-	// Classic queues have one copy. A handler that kills its process again and again is not noticed on them.
+	// Classic queues have one copy.
 	Classic QueueType = amqp.QueueTypeClassic
 )
 

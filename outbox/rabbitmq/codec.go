@@ -173,6 +173,9 @@ func decode(d *amqp.Delivery) (outbox.Delivery, error) {
 	if n, ok := integer(d.Headers[headerDeliveries]); ok {
 		out.Redeliveries = int(min(max(n, 0), math.MaxInt32))
 	}
+	if d.Redelivered { // all that a classic queue says
+		out.Redeliveries = max(out.Redeliveries, 1)
+	}
 	return out, nil
 }
 

@@ -183,6 +183,10 @@ func TestDecode_TakesTheDeliveryCountOfAnyIntegerType(t *testing.T) {
 		d.Headers["x-delivery-count"], d.Redelivered = count, true
 		got, err := decode(d)
 		require.NoError(t, err)
+		require.Equal(t, 1, got.Redeliveries, "%T", count)
+		d.Redelivered = false
+		got, err = decode(d)
+		require.NoError(t, err)
 		require.Zero(t, got.Redeliveries, "%T", count)
 	}
 }

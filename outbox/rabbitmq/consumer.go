@@ -15,7 +15,7 @@ import (
 
 // Handlers is what a Consumer gives deliveries to. Each function may be called from many goroutines. No
 // error means that the delivery is dealt with and can be acknowledged; an error means that it is not, for no fault of the message (the database
-// is away): the same delivery is given again.
+// is away): the same delivery is given again. A panic and runtime.Goexit are taken for errors.
 type Handlers struct {
 	// Handle takes the deliveries of the topics. Required if there are topics.
 	Handle func(ctx context.Context, d outbox.Delivery) error
@@ -34,7 +34,9 @@ type ConsumerConfig struct {
 	Workers int
 	// Prefetch is how many deliveries of a queue the broker gives out ahead of their acknowledgement. Default 4 * Workers.
 	Prefetch int
-	// HandleTimeout is when the context of a handler ends. Default 30 s.
+	// HandleTimeout is when the context of a handler ends. One that has not returned 20 s later is given up: it is logged, its
+	// delivery goes back to the broker, and another is begun in its place. Nothing can end its goroutine; with a hundred of
+	// those the queue stands still. Default 30 s.
 	HandleTimeout time.Duration
 	// HoldTimeout is how long a delivery whose handler returns errors is held and tried again before all that is held goes
 	// back to the broker. It must be well below the broker's consumer timeout (30 min). Default 60 s.
@@ -51,6 +53,8 @@ type Consumer struct {
 	lanes   []*lane
 	logs    throttle
 	running atomic.Bool
+
+	overrunGrace time.Duration
 }
 
 // NewConsumer returns a consumer of the topics' work queues and, if there is a handler for it, of <ns>.unrouted. It does no
@@ -75,7 +79,7 @@ func NewConsumer(broker *Broker, topics []string, handlers Handlers, cfg Consume
 	case cfg.HandleTimeout < 0 || cfg.HoldTimeout < 0 || cfg.DrainTimeout < 0:
 		return nil, errors.New("rabbitmq: HandleTimeout, HoldTimeout and DrainTimeout must not be negative")
 	}
-	c := &Consumer{broker: broker, cfg: cfg, ready: handlers.Ready, logs: throttle{period: 10 * time.Second}}
+	c := &Consumer{broker: broker, cfg: cfg, ready: handlers.Ready, logs: throttle{period: 10 * time.Second}, overrunGrace: overrunGrace}
 	for i, topic := range topics {
 		if !outbox.ValidTopic(topic) || slices.Contains(topics[:i], topic) {
 			return nil, fmt.Errorf("rabbitmq: topic %.80q is not 1 to %d characters of [A-Za-z0-9._-], or there twice", topic, outbox.MaxTopicBytes)
@@ -185,28 +189,24 @@ func (c *Consumer) bindAgain(ctx context.Context, conn *connection, topic string
 	c.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a message reached no queue, its topic was bound again", slog.String("topic", topic))
 }
 
-// handlerGrace is how long handlers may take to return after their contexts have ended.
-const handlerGrace = 2 * time.Second
-
 // drain waits for the handlers and then closes conn, which may be nil. The acknowledgements go out before the farewell.
 func (c *Consumer) drain(ctx context.Context, conn *connection, finished <-chan struct{}, stop context.CancelFunc) error {
 	timer := time.NewTimer(c.cfg.DrainTimeout)
 	defer timer.Stop()
-	var err error
 	select {
 	case <-finished:
 	case <-timer.C:
 		stop()
-		timer.Reset(handlerGrace)
-		select {
-		case <-finished:
-		case <-timer.C:
-			err = errors.New("rabbitmq: handlers have not returned after their contexts ended")
-		}
+		<-finished // handlerGrace later at the latest
 	}
 	if conn != nil {
 		conn.close(ctx)
 		c.broker.cfg.Observer.disconnected(RoleConsumer, errClosedHere)
 	}
-	return err
+	for _, l := range c.lanes {
+		if n := l.overran.Load(); n > 0 {
+			return fmt.Errorf("rabbitmq: %d handlers of %s have not returned after their contexts ended", n, l.queue)
+		}
+	}
+	return nil
 }

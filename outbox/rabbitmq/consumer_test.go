@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -192,7 +193,7 @@ func TestConsumer_SaysThatHandlersHaveNotReturned(t *testing.T) {
 	requireConfirmed(t, p.Publish(t.Context(), publications(1, 1, time.Now())))
 	<-started
 	cancel()
-	require.ErrorContains(t, <-ended, "handlers have not returned")
+	require.ErrorContains(t, <-ended, "have not returned")
 }
 
 func TestConsumer_EndsOnAStalledSocket(t *testing.T) {
@@ -257,25 +258,132 @@ func TestConsumer_BindsItsTopicAgainWhenAMessageReachedNoQueue(t *testing.T) {
 // What the broker itself counts: a delivery whose consumer went away without an answer.
 func TestConsumer_SeesHowOftenADeliveryCameBack(t *testing.T) {
 	t.Parallel()
-	network, url := through(t, devtest.AMQP(t))
-	namespace := devtest.Namespace(t, topic)
-	b := at(t, url, rabbitmq.Config{Namespace: namespace})
-	counts := make(chan int, 10)
-	h := (&inbox{}).handlers()
+	for queueType, want := range map[rabbitmq.QueueType][]int{
+		rabbitmq.Quorum:  {0, 1, 2, 3},
+		rabbitmq.Classic: {0, 1, 1, 1},
+	} {
+		t.Run(string(queueType), func(t *testing.T) {
+			t.Parallel()
+			network, url := through(t, devtest.AMQP(t))
+			namespace := devtest.Namespace(t, topic)
+			cfg := rabbitmq.Config{Namespace: namespace, QueueType: queueType}
+			var calls atomic.Int32
+			counts := make(chan int, len(want))
+			h := (&inbox{}).handlers()
+			h.Handle = func(ctx context.Context, d outbox.Delivery) error {
+				counts <- d.Redeliveries
+				if int(calls.Add(1)) < len(want) {
+					network.cut()
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return nil
+			}
+			consume(t, at(t, url, cfg), h, rabbitmq.ConsumerConfig{HandleTimeout: 100 * time.Millisecond})
+			p := publisher(t, at(t, devtest.AMQP(t), cfg), rabbitmq.PublisherConfig{})
+			requireConfirmed(t, p.Publish(t.Context(), publications(1, 1, time.Now())))
+			for _, n := range want {
+				require.Equal(t, n, <-counts)
+			}
+		})
+	}
+}
+
+// hanging is a consumer whose handlers are given up soon.
+func hanging(t *testing.T, b *rabbitmq.Broker, h rabbitmq.Handlers, workers int) *rabbitmq.Consumer {
+	t.Helper()
+	c, err := rabbitmq.NewConsumer(b, []string{topic}, h, rabbitmq.ConsumerConfig{
+		Workers: workers, HandleTimeout: 50 * time.Millisecond, DrainTimeout: 50 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	c.SetOverrunGrace(50 * time.Millisecond)
+	return c
+}
+
+func TestConsumer_GivesUpAHandlerThatDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	var logged syncBuffer
+	b := at(t, devtest.AMQP(t), rabbitmq.Config{
+		Namespace: devtest.Namespace(t, topic), Logger: slog.New(slog.NewJSONHandler(&logged, nil)),
+	})
+	in := &inbox{}
+	h := in.handlers()
+	goOn, returned := make(chan struct{}), make(chan struct{})
 	h.Handle = func(ctx context.Context, d outbox.Delivery) error {
-		counts <- d.Redeliveries
-		if d.Redeliveries < 3 {
-			network.cut()
-			<-ctx.Done()
-			return ctx.Err()
+		if d.ID == 1 && d.Redeliveries == 0 {
+			<-goOn
+			close(returned)
+			return nil // too late: this acknowledges nothing
 		}
-		return nil
+		return in.handle(ctx, d)
 	}
-	consume(t, b, h, rabbitmq.ConsumerConfig{HandleTimeout: 100 * time.Millisecond})
-	put(t, devtest.AMQP(t), namespace, 1, 1)
-	for want := range 4 {
-		require.Equal(t, want, <-counts)
+	c := hanging(t, b, h, 1)
+	stop := run(t, c)
+	requireConsuming(t, c)
+	p := publisher(t, b, rabbitmq.PublisherConfig{})
+	requireConfirmed(t, p.Publish(t.Context(), publications(1, 10, time.Now())))
+	requireDepth(t, b, 0, 1)
+	require.Eventually(t, func() bool { return len(in.ids()) == 10 }, patience, tick, "the only worker is free again, and it came back")
+	for _, d := range in.deliveries() {
+		require.Equal(t, d.ID == 1, d.Redeliveries > 0, "message %d: its neighbours stay where they are", d.ID)
 	}
+	require.Contains(t, logged.String(), "handler did not return")
+	require.Contains(t, logged.String(), fmt.Sprintf("%q:%q", "message_id", store+"-1"))
+	close(goOn)
+	<-returned
+	require.NoError(t, stop())
+	requireDepth(t, b, 0, 0)
+}
+
+func TestConsumer_BoundsHandlersThatWereGivenUp(t *testing.T) {
+	t.Parallel()
+	const workers = 10
+	b := shared(t, topic)
+	in := &inbox{}
+	h := in.handlers()
+	goOn := make(chan struct{})
+	var running, most atomic.Int64
+	h.Handle = func(ctx context.Context, d outbox.Delivery) error {
+		most.Store(max(most.Load(), running.Add(1)))
+		defer running.Add(-1)
+		<-goOn
+		return in.handle(ctx, d)
+	}
+	c := hanging(t, b, h, workers)
+	stop := run(t, c)
+	requireConsuming(t, c)
+	p := publisher(t, b, rabbitmq.PublisherConfig{})
+	requireConfirmed(t, p.Publish(t.Context(), publications(1, 20, time.Now())))
+	require.Eventually(t, func() bool { return running.Load() == rabbitmq.MaxOverran+workers }, patience, tick)
+	require.Never(t, func() bool { return running.Load() > rabbitmq.MaxOverran+workers }, time.Second, tick)
+	close(goOn)
+	requireDepth(t, b, 0, 1)
+	require.Eventually(t, func() bool { return len(in.ids()) == 20 && running.Load() == 0 }, patience, tick, "and then they go on")
+	require.NoError(t, stop())
+	require.EqualValues(t, rabbitmq.MaxOverran+workers, most.Load())
+}
+
+func TestConsumer_SurvivesHandlersThatPanicOrEndTheirGoroutine(t *testing.T) {
+	t.Parallel()
+	b := shared(t, topic)
+	in := &inbox{}
+	h := in.handlers()
+	var calls atomic.Int32
+	h.Handle = func(ctx context.Context, d outbox.Delivery) error {
+		switch calls.Add(1) {
+		case 1:
+			panic("boom")
+		case 2:
+			runtime.Goexit()
+		}
+		return in.handle(ctx, d)
+	}
+	consume(t, b, h, rabbitmq.ConsumerConfig{})
+	p := publisher(t, b, rabbitmq.PublisherConfig{})
+	requireConfirmed(t, p.Publish(t.Context(), publications(1, 1, time.Now())))
+	require.Eventually(t, func() bool { return len(in.deliveries()) == 1 }, patience, tick)
+	require.Zero(t, in.deliveries()[0].Redeliveries, "held like after any error")
+	requireDepth(t, b, 0, 1)
 }
 
 func TestScenario16_NoAcknowledgementCrossesAConnection(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -24,6 +23,7 @@ type lane struct {
 	keep      func(ctx context.Context, s outbox.Stray) error
 	feed      chan item // unbuffered: what a worker has not taken stays with the broker
 	consuming atomic.Bool
+	overran   atomic.Int64 // handlers that were given up and have not returned
 	malformed throttle
 	logs      throttle
 	binds     throttle
@@ -223,6 +223,12 @@ func (l *lane) deal(ctx, work context.Context, it item) {
 			_ = it.delivery.Ack(false)
 			return
 		}
+		if errors.Is(err, errOverran) {
+			l.consumer.broker.cfg.Logger.LogAttrs(work, slog.LevelError, "handler did not return and is given up, the delivery goes back to the broker",
+				slog.String("queue", l.queue), slog.String("message_id", it.delivery.MessageId), slog.Int64("given_up", l.overran.Load()))
+			_ = it.delivery.Reject(true) // alone: its neighbours are none the worse
+			return
+		}
 		l.logs.pass(l.consumer.broker.cfg.Logger).LogAttrs(work, slog.LevelWarn, "delivery is held", slog.String("queue", l.queue), slog.Any("error", err))
 		if time.Since(start) >= l.consumer.cfg.HoldTimeout {
 			it.source.giveUp()
@@ -232,28 +238,4 @@ func (l *lane) deal(ctx, work context.Context, it item) {
 			return
 		}
 	}
-}
-
-// attempt gives a delivery to its handler once.
-func (l *lane) attempt(work context.Context, it item) error {
-	ctx, cancel := context.WithTimeout(work, l.consumer.cfg.HandleTimeout)
-	defer cancel()
-	d := &it.delivery
-	delivery, err := decode(d)
-	if err == nil && l.topic != "" && delivery.Topic != l.topic {
-		err = fmt.Errorf("routing key %q is not the topic of %s", delivery.Topic, l.queue)
-	}
-	if err == nil {
-		if l.topic == "" {
-			l.consumer.bindAgain(ctx, it.source.conn, delivery.Topic)
-		}
-		return l.handle(ctx, delivery)
-	}
-	l.malformed.pass(l.consumer.broker.cfg.Logger).LogAttrs(ctx, slog.LevelError, "delivery is malformed and is kept for an operator",
-		slog.String("queue", l.queue), slog.String("message_id", d.MessageId), slog.Any("error", err))
-	if err := l.keep(ctx, strayOf(d, err)); err != nil {
-		return err
-	}
-	l.consumer.broker.cfg.Observer.malformed(l.queue)
-	return nil
 }

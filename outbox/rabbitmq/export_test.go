@@ -1,0 +1,9 @@
+package rabbitmq
+
+import "time"
+
+// SetOverrunGrace shortens what is due to the statements of outbox.Store. Before Run only.
+func (c *Consumer) SetOverrunGrace(d time.Duration) { c.overrunGrace = d }
+
+// MaxOverran is how many handlers of a queue may run that were given up.
+const MaxOverran = maxOverran
