@@ -92,7 +92,8 @@ func TestMetrics_CountFromZero(t *testing.T) {
 		for _, outcome := range []string{"done", "duplicate", "canceled", "stale", "early", "retry", "dead", "foreign", "unknown"} {
 			lines = append(lines, `duebox_deliveries_total{outcome="`+outcome+`",topic="`+name+`"} 0`)
 		}
-		lines = append(lines, `duebox_malformed_total{queue="ns.work.`+name+`"} 0`, `duebox_lateness_seconds_count{topic="`+name+`"} 0`)
+		lines = append(lines, `duebox_malformed_total{queue="ns.work.`+name+`"} 0`, `duebox_overran_effects{topic="`+name+`"} 0`,
+			`duebox_lateness_seconds_count{topic="`+name+`"} 0`)
 	}
 	for _, kind := range []string{"pass", "audit", "rearm"} {
 		for _, outcome := range []string{"completed", "skipped", "error"} {

@@ -43,6 +43,7 @@ type metrics struct {
 	disconnects *prometheus.CounterVec
 	blocked     *prometheus.GaugeVec
 	malformed   *prometheus.CounterVec
+	overran     *prometheus.GaugeVec
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -79,6 +80,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		disconnects: counter("duebox_broker_disconnects_total", "Connections that have ended, by role.", "role"),
 		blocked:     gauge("duebox_broker_blocked", "1 while the broker takes no messages, for example because its memory is full.", "role"),
 		malformed:   counter("duebox_malformed_total", "Deliveries that could not be read and were kept for an operator.", "queue"),
+		overran:     gauge("duebox_overran_effects", "Effects that were given up because they did not return, and still run; nothing but a restart ends them.", "topic"),
 	}
 	for _, role := range []string{rabbitmq.RolePublisher, rabbitmq.RoleConsumer} {
 		m.connected.WithLabelValues(role).Set(0)
@@ -86,7 +88,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		m.blocked.WithLabelValues(role).Set(0)
 	}
 	return m, register(r, m.published, m.confirm, m.deliveries, m.lateness, m.settled, m.moved, m.lostLeases, m.repairs, m.dead, m.runs,
-		m.runSeconds, m.lastRun, m.found, m.mended, m.connected, m.disconnects, m.blocked, m.malformed)
+		m.runSeconds, m.lastRun, m.found, m.mended, m.connected, m.disconnects, m.blocked, m.malformed, m.overran)
 }
 
 // preset makes every counter exist from the start: an alert on the increase of one that appears with its first count misses
@@ -98,6 +100,7 @@ func (m *metrics) preset(namespace string, topics []string) {
 	m.malformed.WithLabelValues(namespace + ".unrouted")
 	for _, topic := range topics {
 		m.malformed.WithLabelValues(namespace + ".work." + topic)
+		m.overran.WithLabelValues(topic)
 		m.lateness.WithLabelValues(topic)
 		for _, outcome := range []outbox.Outcome{
 			outbox.OutcomeDone, outbox.OutcomeDuplicate, outbox.OutcomeCanceled, outbox.OutcomeStale, outbox.OutcomeEarly,
@@ -176,6 +179,7 @@ func (m *metrics) ledger() outbox.Observer {
 		LeaseLost: func(n int) { m.lostLeases.Add(float64(n)) },
 		Repaired:  func(reason string, n int) { m.repairs.WithLabelValues(reason).Add(float64(n)) },
 		Died:      func(reason string, n int) { m.dead.WithLabelValues(reason).Add(float64(n)) },
+		Overran:   func(topic string, n int) { m.overran.WithLabelValues(topic).Add(float64(n)) },
 	}
 }
 

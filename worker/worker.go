@@ -104,7 +104,7 @@ func New(db *gorm.DB, amqpURL string, effects map[string]Effect, cfg Config) (*W
 		return nil, fmt.Errorf("worker: register metrics: %w", err)
 	}
 	w.store, err = outbox.NewStore(db, outbox.StoreConfig{
-		MaxAttempts: cfg.MaxAttempts, Backoff: cfg.Backoff, Retention: cfg.Retention, Observer: w.metrics.ledger(),
+		MaxAttempts: cfg.MaxAttempts, Backoff: cfg.Backoff, Retention: cfg.Retention, Observer: w.ledger(),
 	})
 	if err != nil {
 		return nil, err
@@ -179,6 +179,19 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 		Ready:    w.askDatabase,
 	}, rabbitmq.ConsumerConfig{Workers: cfg.Workers, Prefetch: cfg.Prefetch, DrainTimeout: cfg.DrainTimeout * 3 / 8})
 	return err
+}
+
+// ledger counts what the store reports, and logs what an operator should look into.
+func (w *Worker) ledger() outbox.Observer {
+	o := w.metrics.ledger()
+	count := o.Overran
+	o.Overran = func(topic string, n int) {
+		count(topic, n)
+		if n > 0 {
+			w.log.Error("an effect did not return and is given up; its goroutine runs on", slog.String("topic", topic))
+		}
+	}
+	return o
 }
 
 // logHandled writes the delivery's line of level debug, with its lateness where it took effect.

@@ -170,19 +170,33 @@ func TestWorker_FinishesWhatIsInFlightBeforeItEnds(t *testing.T) {
 
 func TestWorker_EndsWithinItsBudgetWhateverAnEffectDoes(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, topic)
-	begun := make(chan struct{}, 100)
-	_, stop := p.start(t, worker.Config{DrainTimeout: 2 * time.Second}, map[string]worker.Effect{topic: func(ctx context.Context, _ *gorm.DB, _ outbox.Delivery) error {
-		begun <- struct{}{}
-		<-ctx.Done() // as long as it may
-		return ctx.Err()
-	}})
-	p.enqueue(t, outbox.Message{Topic: topic})
-	<-begun
-	start := time.Now()
-	require.NoError(t, stop())
-	require.Less(t, time.Since(start), 10*time.Second)
-	require.Zero(t, p.count(t, `SELECT COALESCE(SUM(attempts), 0) FROM outbox_messages`), "being told to end spends no attempt")
+	goOn := make(chan struct{})
+	for name, c := range map[string]struct {
+		until   func(ctx context.Context) <-chan struct{}
+		overran string
+	}{
+		"as long as it may": {func(ctx context.Context) <-chan struct{} { return ctx.Done() }, "0"},
+		"for ever":          {func(context.Context) <-chan struct{} { return goOn }, "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, topic)
+			begun := make(chan struct{}, 100)
+			w, stop := p.start(t, worker.Config{DrainTimeout: 2 * time.Second}, map[string]worker.Effect{topic: func(ctx context.Context, _ *gorm.DB, _ outbox.Delivery) error {
+				begun <- struct{}{}
+				<-c.until(ctx)
+				return ctx.Err()
+			}})
+			p.enqueue(t, outbox.Message{Topic: topic})
+			<-begun
+			start := time.Now()
+			require.NoError(t, stop())
+			require.Less(t, time.Since(start), 10*time.Second)
+			require.Zero(t, p.count(t, `SELECT COALESCE(SUM(attempts), 0) FROM outbox_messages`), "being told to end spends no attempt")
+			require.True(t, containsLine(get(t, w.Routes(), "/metrics", "").Body.String(), `duebox_overran_effects{topic="`+topic+`"} `+c.overran))
+		})
+	}
+	t.Cleanup(func() { close(goOn) })
 }
 
 func TestScenario31_RoutineNeverOverlapsAndSurvivesAPanic(t *testing.T) {

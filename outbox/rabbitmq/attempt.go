@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// handlerGrace is how long handlers may take to return after their contexts have ended in a drain.
+	// How long handlers may take to return after their contexts have ended in a drain.
 	handlerGrace = 2 * time.Second
-	// overrunGrace is that after their timeouts. outbox.Store.Handle then gives up its effect and counts the attempt, which
+	// The same after their timeouts, when outbox.Store gives up its effect and counts the attempt, which
 	// takes as long as a statement may.
 	overrunGrace = 20 * time.Second
-	// maxOverran is how many handlers of a queue that were given up may still run. More would use up the process's memory.
+	// How many handlers of a queue that were given up may still run. More would use up the process's memory.
 	maxOverran = 100
 )
 
