@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"database/sql"
+	"os"
 	"testing"
 	"time"
 
@@ -17,7 +18,12 @@ import (
 	"github.com/duebox/duebox/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if text := os.Getenv(doomVariable); text != "" {
+		doomed(text)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	// How long a test waits for what has to happen.
@@ -33,6 +39,7 @@ type place struct {
 	store     *outbox.Store
 	amqpURL   string
 	namespace string
+	doom      doom // a worker process on it
 }
 
 // newPlace uses the shared broker.
@@ -43,7 +50,12 @@ func newPlace(t *testing.T, topics ...string) *place {
 
 func newPlaceOn(t *testing.T, amqpURL, namespace string) *place {
 	t.Helper()
-	db, err := database.Open(t.Context(), devtest.Database(t))
+	return newPlaceWith(t, devtest.Database(t), amqpURL, namespace)
+}
+
+func newPlaceWith(t *testing.T, dsn, amqpURL, namespace string) *place {
+	t.Helper()
+	db, err := database.Open(t.Context(), dsn)
 	require.NoError(t, err)
 	pool, err := db.DB()
 	require.NoError(t, err)
@@ -53,7 +65,7 @@ func newPlaceOn(t *testing.T, amqpURL, namespace string) *place {
 		database.Set{Table: "goose_orders", Files: ordering.Migrations}))
 	store, err := outbox.NewStore(db, outbox.StoreConfig{})
 	require.NoError(t, err)
-	return &place{db: db, pool: pool, store: store, amqpURL: amqpURL, namespace: namespace}
+	return &place{db: db, pool: pool, store: store, amqpURL: amqpURL, namespace: namespace, doom: doom{DSN: dsn, URL: amqpURL, Namespace: namespace}}
 }
 
 // start runs a worker. It drains when the returned function is called, which gives Run's error, or at the end of the test.
