@@ -53,8 +53,8 @@ func (l *ledger) reset(ctx context.Context) error {
 	return err
 }
 
-// fill adds n scheduled rows as Enqueue writes them, spread over the shards, due from the given time on in steps of 1 us.
-func (l *ledger) fill(ctx context.Context, n int, due time.Duration) error {
+// fill adds n scheduled rows as Enqueue writes them, spread over the shards, due one step after the other from the given time on.
+func (l *ledger) fill(ctx context.Context, n int, due, step time.Duration) error {
 	const batch = 1000
 	first, err := l.count(ctx, "TRUE")
 	if err != nil {
@@ -75,7 +75,7 @@ func (l *ledger) fill(ctx context.Context, n int, due time.Duration) error {
 			q.WriteString(`(?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
 				UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6))`)
 			key := []byte(keyOf(first + i))
-			at := due.Microseconds() + int64(i)
+			at := (due + time.Duration(i)*step).Microseconds()
 			args = append(args, i%16, topic, key, key, outbox.DefaultContentType, body, at, at)
 		}
 		if _, err := l.sql.ExecContext(ctx, q.String(), args...); err != nil {

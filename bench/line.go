@@ -25,9 +25,24 @@ type line struct {
 	RawMsgsPerS float64 `json:"raw_msgs_per_s,omitempty"`
 	P50Ratio    float64 `json:"p50_ratio,omitempty"`
 	P99Ratio    float64 `json:"p99_ratio,omitempty"`
-	Exchange    string  `json:"exchange,omitempty"` // what the broker's delayed exchange is: plugin or stand-in
+
+	InFlight          int     `json:"in_flight,omitempty"`
+	RearmS            float64 `json:"rearm_s,omitempty"`
+	LateAfterRecovery *int    `json:"late_after_recovery,omitempty"`
+	LatenessMs        *spread `json:"lateness_ms,omitempty"`
+	Rows              int     `json:"rows,omitempty"`
+	Seconds           float64 `json:"seconds,omitempty"`
+	PeakRSSMB         float64 `json:"peak_rss_mb,omitempty"`
+	Exchange          string  `json:"exchange,omitempty"` // what the broker's delayed exchange is: plugin or stand-in
 
 	required bool // missing the aim is an error
+}
+
+// spread is how late messages took effect.
+type spread struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
 }
 
 // compared makes the line of a measurement beside its ceiling.

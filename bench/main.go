@@ -12,17 +12,21 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/duebox/duebox/internal/devenv"
 )
 
 // options scales the benchmarks; the defaults of the flags are what the aims are meant for.
 type options struct {
-	rounds  int       // of each variant, interleaved
-	rows    int       // messages of one round
-	waiting int       // rows that wait in the memory benchmark
-	orders  int       // transactions of one round of the enqueue benchmark
-	log     io.Writer // progress, for people
+	rounds    int           // of each variant, interleaved
+	rows      int           // messages of one round
+	waiting   int           // rows that wait in the memory benchmark
+	orders    int           // transactions of one round of the enqueue benchmark
+	held      int           // messages in flight in the recovery benchmark
+	ahead     time.Duration // until the first of them is due
+	published int           // rows of the reconcile benchmark, of which one in a hundred is lost
+	log       io.Writer     // progress, for people
 }
 
 // benchmark is one of the measurements.
@@ -38,12 +42,14 @@ func benchmarks() []benchmark {
 		{name: "enqueue", run: benchEnqueue, exchange: devenv.ExchangeNone},
 		{name: "standin", run: benchStandIn, exchange: devenv.ExchangeStandIn},
 		{name: "memory", run: benchMemory},
+		{name: "recovery", run: benchRecovery},
+		{name: "reconcile", run: benchReconcile},
 	}
 }
 
 func main() {
-	if os.Getenv(workerVariable) != "" {
-		os.Exit(workerProcess())
+	if role := os.Getenv(childVariable); role != "" {
+		os.Exit(childProcess(role))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -59,13 +65,16 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	flags.IntVar(&o.rows, "rows", 50_000, "messages (relay, standin; memory: handed over) in one round")
 	flags.IntVar(&o.waiting, "waiting", 1_000_000, "rows that wait in the memory benchmark")
 	flags.IntVar(&o.orders, "orders", 4000, "transactions (enqueue) in one round")
+	flags.IntVar(&o.held, "in-flight", 100_000, "messages in flight in the recovery benchmark")
+	flags.DurationVar(&o.ahead, "ahead", 5*time.Minute, "when the first of them is due")
+	flags.IntVar(&o.published, "published", 1_000_000, "published rows of the reconcile benchmark, one in a hundred lost")
 	profile := flags.String("profile", "", "write a CPU profile of this process to `FILE`")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	chosen, err := choose(flags.Args())
-	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1) {
-		err = errors.New("-rounds, -rows, -waiting and -orders must be at least 1")
+	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1 || o.held < 1 || o.published < 100 || o.ahead <= 0) {
+		err = errors.New("-rounds, -rows, -waiting, -orders and -in-flight must be at least 1, -published at least 100, -ahead above 0")
 	}
 	if err != nil {
 		fmt.Fprintln(log, "bench:", err)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -15,8 +16,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(workerVariable) != "" { // the memory benchmark has started us as its worker
-		os.Exit(workerProcess())
+	if role := os.Getenv(childVariable); role != "" { // a benchmark has started us
+		os.Exit(childProcess(role))
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -80,7 +81,7 @@ func TestChoose_TakesAllWithoutAName(t *testing.T) {
 
 // small is enough to go through every statement of a benchmark, twice.
 func small() options {
-	return options{rounds: 2, rows: 200, waiting: 2000, orders: 40, log: io.Discard}
+	return options{rounds: 2, rows: 200, waiting: 2000, orders: 40, held: 400, ahead: 25 * time.Second, published: 2000, log: io.Discard}
 }
 
 func TestBenchmarks_MeasureOnTheRealServices(t *testing.T) {
@@ -89,13 +90,20 @@ func TestBenchmarks_MeasureOnTheRealServices(t *testing.T) {
 	for _, measure := range []struct {
 		name string
 		run  func(context.Context, services, options) (line, error)
-	}{{"relay", benchRelay}, {"standin", benchStandIn}, {"memory", benchMemory}} {
-		l, err := measure.run(t.Context(), services{dsn: devtest.Database(t), amqp: broker.URL(), exchange: broker.Exchange()}, small())
+	}{{"relay", benchRelay}, {"standin", benchStandIn}, {"memory", benchMemory}, {"recovery", benchRecovery}} {
+		s := services{dsn: devtest.Database(t), amqp: broker.URL(), exchange: broker.Exchange(), broker: broker}
+		l, err := measure.run(t.Context(), s, small())
 		require.NoError(t, err, measure.name)
 		require.Equal(t, measure.name, l.Bench)
 		require.Equal(t, broker.Exchange(), l.Exchange)
-		require.Equal(t, 2, l.Rounds)
 		require.Positive(t, l.Min)
+		if measure.name == "recovery" {
+			require.Equal(t, 400, l.InFlight)
+			require.Positive(t, l.RearmS)
+			require.Zero(t, *l.LateAfterRecovery)
+			continue
+		}
+		require.Equal(t, 2, l.Rounds)
 		if measure.name == "memory" {
 			require.Nil(t, l.Ratio)
 			require.Greater(t, l.Min, 1.0, "no Go process is that small")
@@ -112,6 +120,15 @@ func TestBenchEnqueue_MeasuresOnTheRealServices(t *testing.T) {
 	require.Equal(t, 2, l.Rounds)
 	require.Positive(t, l.P50Ratio)
 	require.Positive(t, l.P99Ratio)
+}
+
+func TestBenchReconcile_MeasuresOnTheRealServices(t *testing.T) {
+	t.Parallel()
+	l, err := benchReconcile(t.Context(), services{dsn: devtest.Database(t), amqp: devtest.AMQP(t)}, small())
+	require.NoError(t, err)
+	require.Equal(t, 2000, l.Rows)
+	require.Positive(t, l.Seconds)
+	require.Greater(t, l.PeakRSSMB, 1.0)
 }
 
 func TestDrainRound_EndsWhenTheBrokerIsNotThere(t *testing.T) {

@@ -75,7 +75,7 @@ func drainRound(ctx context.Context, s services, led *ledger, n int) (float64, e
 	if err := led.reset(ctx); err != nil {
 		return 0, err
 	}
-	if err := led.fill(ctx, n, dueIn); err != nil {
+	if err := led.fill(ctx, n, dueIn, time.Microsecond); err != nil {
 		return 0, err
 	}
 	took, err := drain(ctx, s, led, n)

@@ -13,6 +13,7 @@ type services struct {
 	dsn      string
 	amqp     string
 	exchange string // a constant of devenv
+	broker   *devenv.RabbitMQ
 	close    func() error
 }
 
@@ -28,7 +29,7 @@ func startServices(ctx context.Context, exchange string, log io.Writer) (service
 		return services{}, errors.Join(err, db.Close())
 	}
 	return services{
-		dsn: db.DSN("test"), amqp: broker.URL(), exchange: broker.Exchange(),
+		dsn: db.DSN("test"), amqp: broker.URL(), exchange: broker.Exchange(), broker: broker,
 		close: func() error { return errors.Join(broker.Close(), db.Close()) },
 	}, nil
 }
