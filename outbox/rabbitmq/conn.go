@@ -138,20 +138,18 @@ func (c *connection) isBlocked() bool {
 }
 
 // call runs one operation of amqp091 that waits for an answer. When the time for one call ends, or callGrace after ctx has
-// ended, the socket is closed: that frees the operation and ends the connection.
+// ended, the socket is closed: that frees the operation and ends the connection. A broker that has said that it is blocked owes no
+// answer until it takes messages again.
 func (c *connection) call(ctx context.Context, what string, operation func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.limit)
-	defer cancel()
-	defer context.AfterFunc(limit, func() { c.wire.kill(errNoAnswer) })()
-	defer context.AfterFunc(ctx, func() {
-		if pause(limit, callGrace, nil) {
-			c.wire.kill(context.Cause(ctx))
-		}
-	})()
+	answered := make(chan struct{})
+	var bound sync.WaitGroup
+	bound.Go(func() { c.bound(ctx, answered) })
 	err := operation()
+	close(answered)
+	bound.Wait()
 	if err == nil {
 		return nil
 	}
@@ -159,6 +157,33 @@ func (c *connection) call(ctx context.Context, what string, operation func() err
 		return fmt.Errorf("%s: %w (%w)", what, err, lost)
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// bound closes the socket unless a call is answered in time.
+func (c *connection) bound(ctx context.Context, answered <-chan struct{}) {
+	limit := time.NewTimer(c.limit)
+	defer limit.Stop()
+	ended := ctx.Done()
+	for {
+		select {
+		case <-answered:
+			return
+		case <-ended:
+			ended = nil
+			limit.Reset(callGrace)
+		case <-limit.C:
+			switch {
+			case ctx.Err() != nil:
+				c.wire.kill(context.Cause(ctx))
+			case c.isBlocked():
+				limit.Reset(c.limit)
+				continue
+			default:
+				c.wire.kill(errNoAnswer)
+			}
+			return
+		}
+	}
 }
 
 func (c *connection) channel(ctx context.Context) (*amqp.Channel, error) {

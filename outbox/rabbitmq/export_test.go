@@ -7,3 +7,6 @@ func (c *Consumer) SetOverrunGrace(d time.Duration) { c.overrunGrace = d }
 
 // MaxOverran is how many handlers of a queue may run that were given up.
 const MaxOverran = maxOverran
+
+// CheckEvery sets how often a connection makes sure of what it publishes into. Before Run only.
+func (p *Publisher) CheckEvery(d time.Duration) { p.every = d }

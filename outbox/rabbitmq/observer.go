@@ -9,7 +9,8 @@ const (
 // Observer is told what happens to the connections of publishers and consumers: metrics and readiness hang on it. Any
 // function may be nil. They are called from several goroutines and must return at once.
 type Observer struct {
-	// Connected is called when a connection is there; a publisher's when everything is declared and it can be published on.
+	// Connected is called when a connection is there; a publisher's when everything is declared, its epoch is known
+	// (PublisherState.Epoch) and it can be published on.
 	Connected func(role string)
 	// Disconnected is called when that has ended, with the reason.
 	Disconnected func(role string, err error)

@@ -32,7 +32,8 @@ type Publisher struct {
 	logs     throttle
 	alone    chan struct{} // capacity 1: held while suspects are tried
 	blame    blame
-	unmarked atomic.Int64 // the epoch that was raised although no mark could be put; -1: none
+	unmarked atomic.Bool // an epoch was raised here although its mark could not be put
+	every    time.Duration
 
 	mu      sync.Mutex
 	running bool
@@ -68,11 +69,14 @@ func NewPublisher(broker *Broker, epochs Epochs, cfg PublisherConfig) (*Publishe
 		logs:    throttle{period: 10 * time.Second},
 		alone:   make(chan struct{}, 1),
 		changed: make(chan struct{}),
+		every:   checkEvery,
 	}
-	p.unmarked.Store(-1)
 	p.state = PublisherState{Strategy: p.strategy.name(), Reason: "not started"}
 	return p, nil
 }
+
+// checkEvery is how often a connection makes sure of what it publishes into.
+const checkEvery = 15 * time.Second
 
 // settledAfter is how long a connection must last for the next one to be tried without a long pause.
 const settledAfter = 10 * time.Second
@@ -80,7 +84,7 @@ const settledAfter = 10 * time.Second
 // Run keeps a connection to the broker until ctx ends, and then closes it: end the callers of Publish first. It makes lost
 // connections again for ever and returns nil, or an error if it is running already. It may be run again after it returned.
 func (p *Publisher) Run(ctx context.Context) error {
-	if !p.begin() {
+	if !p.start() {
 		return errors.New("rabbitmq: the publisher is running already")
 	}
 	defer p.finish()
@@ -105,23 +109,41 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// serve offers s to the callers of Publish until it or ctx ends, and returns why it did.
+// serve offers s to the callers of Publish until it or ctx ends or its check fails, and returns why it did.
 func (p *Publisher) serve(ctx context.Context, s *session) error {
 	p.set(s)
 	p.broker.cfg.Observer.connected(RolePublisher)
 	p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "connected for publishing",
 		slog.String("strategy", string(s.strategy.name())), slog.Int64("epoch", s.epoch))
-	select {
-	case <-s.ended:
-	case <-ctx.Done():
-	}
+	cause := p.attend(ctx, s)
 	p.set(nil)
 	s.close(ctx)
-	p.broker.cfg.Observer.disconnected(RolePublisher, s.cause)
-	return s.cause
+	if cause == nil {
+		cause = s.cause
+	}
+	p.broker.cfg.Observer.disconnected(RolePublisher, cause)
+	return cause
 }
 
-func (p *Publisher) begin() bool {
+// attend returns when s or ctx has ended, or with the reason to end s.
+func (p *Publisher) attend(ctx context.Context, s *session) error {
+	ticker := time.NewTicker(p.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.ended:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			if err := p.check(ctx, s); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (p *Publisher) start() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running {

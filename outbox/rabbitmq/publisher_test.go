@@ -285,7 +285,10 @@ func TestScenario18_BlockedBrokerHangsNeitherPublishNorShutdownAndDrainsAfterwar
 	}})
 	in := &inbox{}
 	consume(t, b, in.handlers(), rabbitmq.ConsumerConfig{})
-	p := publisher(t, b, rabbitmq.PublisherConfig{ConfirmTimeout: time.Second})
+	p, err := rabbitmq.NewPublisher(b, &epochs{}, rabbitmq.PublisherConfig{ConfirmTimeout: time.Second})
+	require.NoError(t, err)
+	p.CheckEvery(time.Millisecond) // so that one is under way when the broker stops reading
+	run(t, p)
 	requireConfirmed(t, p.Publish(t.Context(), publications(1, 1, time.Now())))
 	connected := p.State()
 
@@ -359,6 +362,11 @@ func TestPublisher_RaisesTheEpochWhenTheBrokerHasLostItsMemory(t *testing.T) {
 	require.NoError(t, server.Start(t.Context()))
 	require.Equal(t, int64(4), epochOf(a, 5))
 	require.Equal(t, []bool{true, false, false, true}, ledger.raised())
+
+	require.NoError(t, server.Rename())
+	require.NoError(t, server.Start(t.Context()))
+	require.Equal(t, int64(5), epochOf(a, 6))
+	require.Equal(t, []bool{true, false, false, true, true}, ledger.raised())
 }
 
 // On a cluster, the queue of the mark is out of reach while its node is down: it can neither be found nor made. One node shows
@@ -405,10 +413,12 @@ func TestScenario11_BrokerWithoutTheExchangeTypeIsToldApartWithoutDisturbance(t 
 	delayed, err := b.Probe(t.Context())
 	require.NoError(t, err)
 	require.False(t, delayed)
-	p := publisher(t, b, rabbitmq.PublisherConfig{})
+	ledger := &epochs{}
+	p := checking(t, b, ledger)
 	require.Eventually(t, func() bool {
 		return strings.Contains(p.State().Reason, rabbitmq.ErrNoDelayedExchange.Error())
 	}, patience, tick)
+	require.Never(t, func() bool { return len(ledger.raised()) > 0 }, time.Second, tick, "a broker that cannot be used begins no life")
 	require.Zero(t, lost.Load(), "the consumer's connection is undisturbed")
 	require.NoError(t, stop())
 

@@ -27,7 +27,7 @@ type session struct {
 
 var errClosedHere = errors.New("closed from this side")
 
-// open makes a session: connect, declare everything, look at the epoch.
+// open makes a session: connect, declare everything, join the broker's life.
 func (p *Publisher) open(ctx context.Context) (_ *session, err error) {
 	log := func(blocked bool, reason string) { p.onBlocked(ctx, blocked, reason) }
 	conn, err := p.broker.dial(ctx, RolePublisher, log)
@@ -48,13 +48,10 @@ func (p *Publisher) open(ctx context.Context) (_ *session, err error) {
 	if err := p.broker.declareDelivery(ctx, conn, s.ch); err != nil {
 		return nil, err
 	}
-	if err := p.strategy.declare(ctx, conn, s.ch); err != nil {
-		return nil, err
-	}
 	if err := conn.call(ctx, "ask for confirms", func() error { return s.ch.Confirm(false) }); err != nil {
 		return nil, err
 	}
-	if s.epoch, err = p.awaitEpoch(ctx, s); err != nil {
+	if s.epoch, err = p.join(ctx, s); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -85,7 +82,8 @@ func isGuilt(reason *amqp.Error, lost error) bool {
 	}
 	switch reason.Code {
 	case amqp.ConnectionForced, // an operator, or a node that shuts down
-		amqp.AccessRefused, amqp.NotFound, amqp.ResourceLocked: // something is wrong with an exchange, for every message
+		amqp.AccessRefused, amqp.NotFound, amqp.ResourceLocked, // something is wrong with an exchange, for every message
+		amqp.CommandInvalid: // its plugin was disabled
 		return false
 	}
 	return true

@@ -25,6 +25,8 @@ const (
 // strategy is what the strategies differ in.
 type strategy interface {
 	name() Strategy
+	// inspect answers 404, and ch is closed, if what holds messages until they fire is not on the broker.
+	inspect(ctx context.Context, c *connection, ch *amqp.Channel) error
 	// declare makes what the strategy needs besides <ns>.deliver.
 	declare(ctx context.Context, c *connection, ch *amqp.Channel) error
 	// route says where a publication goes at the time now. An error wraps outbox.ErrUnpublishable.
@@ -45,6 +47,10 @@ type plugin struct{ broker *Broker }
 const maxDelay = math.MaxUint32
 
 func (s plugin) name() Strategy { return Plugin }
+
+func (s plugin) inspect(ctx context.Context, c *connection, ch *amqp.Channel) error {
+	return s.broker.inspectDelay(ctx, c, ch)
+}
 
 func (s plugin) declare(ctx context.Context, c *connection, ch *amqp.Channel) error {
 	return s.broker.declareDelay(ctx, c, ch)

@@ -29,6 +29,7 @@ func (n names) delay() string            { return n.namespace + ".delay" }
 func (n names) deliver() string          { return n.namespace + ".deliver" }
 func (n names) unrouted() string         { return n.namespace + ".unrouted" } // an exchange and a queue
 func (n names) epoch() string            { return n.namespace + ".epoch" }
+func (n names) epochLock() string        { return n.namespace + ".epoch.lock" }
 func (n names) work(topic string) string { return n.namespace + ".work." + topic }
 
 // declaration makes things on the broker through one channel. The first error ends the channel.
@@ -89,6 +90,14 @@ func (b *Broker) declareDelay(ctx context.Context, c *connection, ch *amqp.Chann
 	return d.err
 }
 
+// inspectDelay answers 404, and ch is closed, if the delayed exchange is not there. Whether the broker has the plugin still
+// is not asked: an exchange outlives it.
+func (b *Broker) inspectDelay(ctx context.Context, c *connection, ch *amqp.Channel) error {
+	return c.call(ctx, "inspect exchange "+b.delay(), func() error {
+		return ch.ExchangeDeclarePassive(b.delay(), delayedType, true, false, false, false, nil)
+	})
+}
+
 // declareWork makes the topic's work queue. What a policy or the delivery limit would drop from it goes to <ns>.unrouted.
 func (b *Broker) declareWork(ctx context.Context, c *connection, ch *amqp.Channel, topic string) error {
 	d := declaration{ctx: ctx, c: c, ch: ch}
@@ -117,6 +126,26 @@ func inspect(ctx context.Context, c *connection, ch *amqp.Channel, queue string)
 		return err
 	})
 	return q, err
+}
+
+// remove deletes a queue with all that is in it. A queue that is not there is no error.
+func (c *connection) remove(ctx context.Context, ch *amqp.Channel, queue string) error {
+	return c.call(ctx, "delete queue "+queue, func() error {
+		_, err := ch.QueueDelete(queue, false, false, false)
+		return err
+	})
+}
+
+// aside runs ask on a channel of its own, because the answer may end it.
+func (c *connection) aside(ctx context.Context, ask func(ch *amqp.Channel) error) error {
+	ch, err := c.channel(ctx)
+	if err != nil {
+		return err
+	}
+	if err := ask(ch); err != nil {
+		return err // and the channel is closed, or the connection is about to be
+	}
+	return c.call(ctx, "close channel", ch.Close)
 }
 
 // isCode reports whether err is the broker's answer with this code.

@@ -1,0 +1,45 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+var errOldEpoch = errors.New("the ledger has another broker epoch than this connection")
+
+// check makes sure that what s publishes into is there, and makes bindings again that somebody has removed: some twenty frames,
+// on a channel of their own. An error says that s must end, because another session may not be the same: what held the messages is
+// gone, or another publisher has found that and raised the epoch, and the ledger takes nothing more of this one.
+//
+// It finds neither an exchange that was deleted and made again since the last check, nor a plugin that was disabled and enabled.
+func (p *Publisher) check(ctx context.Context, s *session) error {
+	if s.conn.isBlocked() {
+		return nil // and reads nothing
+	}
+	// A database that cannot be read has no later epoch to tell.
+	if epoch, err := p.epochs.Epoch(ctx); err == nil && epoch != s.epoch {
+		return errOldEpoch
+	}
+	gone := false
+	err := s.conn.aside(ctx, func(ch *amqp.Channel) error {
+		// First: what is made again looks as if it had been there.
+		if err := s.strategy.inspect(ctx, s.conn, ch); err != nil {
+			gone = isCode(err, amqp.NotFound)
+			return err
+		}
+		if err := p.broker.declareDelivery(ctx, s.conn, ch); err != nil {
+			return err
+		}
+		return p.declare(ctx, s, ch)
+	})
+	if gone || isCode(err, amqp.CommandInvalid) {
+		return err
+	}
+	if err != nil && !s.over() && ctx.Err() == nil {
+		p.logs.pass(p.broker.cfg.Logger).LogAttrs(ctx, slog.LevelWarn, "exchanges and bindings could not be checked", slog.Any("error", err))
+	}
+	return nil
+}
