@@ -38,9 +38,10 @@ func (v Violation) String() string { return fmt.Sprintf("%s: %s", v.Rule, v.Deta
 
 // Found counts what the database holds at the end.
 type Found struct {
-	Paid, Closed, Pending, Refunds     int
-	Done, Canceled, Dead, Live         int
-	Republished, Repaired, Kept, Epoch int
+	Paid, Closed, Pending, Refunds int
+	Done, Canceled, Dead, Live     int
+	Republished, Repaired, Epoch   int
+	Kept                           string // how many deliveries are kept for an operator, by reason
 }
 
 const (
@@ -203,10 +204,12 @@ func (c *checker) count() (f Found) {
 		`SELECT COUNT(*) FROM outbox_messages WHERE state IN ('scheduled', 'published')`:  &f.Live,
 		`SELECT COALESCE(SUM(publishes - 1), 0) FROM outbox_messages WHERE publishes > 1`: &f.Republished,
 		`SELECT COALESCE(SUM(repairs), 0) FROM outbox_messages`:                           &f.Repaired,
-		`SELECT COUNT(*) FROM outbox_unrouted`:                                            &f.Kept,
 		`SELECT broker_epoch FROM outbox_meta`:                                            &f.Epoch,
 	} {
 		c.rows(query, func(rows *sql.Rows) error { return rows.Scan(into) })
 	}
+	c.rows(`SELECT COALESCE(GROUP_CONCAT(reason, ' ', n ORDER BY reason SEPARATOR ', '), '')
+		FROM (SELECT reason, COUNT(*) AS n FROM outbox_unrouted GROUP BY reason) kept`,
+		func(rows *sql.Rows) error { return rows.Scan(&f.Kept) })
 	return f
 }

@@ -35,7 +35,8 @@ type Counts struct {
 	Moves, NoRoute int
 }
 
-func newLedger() *Ledger { return &Ledger{stock: map[string]int64{}} }
+// NewLedger is empty.
+func NewLedger() *Ledger { return &Ledger{stock: map[string]int64{}} }
 
 // Stocked notes how many units of a product there are.
 func (l *Ledger) Stocked(sku string, units int64) {

@@ -10,8 +10,6 @@ import (
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
-
-	"github.com/duebox/duebox/internal/child"
 )
 
 // link is the way from one process to one service, through a proxy of its own.
@@ -19,11 +17,7 @@ type link struct {
 	proxy *toxiproxy.Proxy
 }
 
-func newLink(ctx context.Context, name, upstream string) (*link, error) {
-	address, err := child.FreeAddress(ctx)
-	if err != nil {
-		return nil, err
-	}
+func newLink(name, address, upstream string) (*link, error) {
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	l := &link{proxy: toxiproxy.NewProxy(server, name, address, upstream)}
 	if err := l.proxy.Start(); err != nil {

@@ -178,7 +178,9 @@ func (c *customer) extends(ctx context.Context) {
 			}
 		})
 	}
-	c.odd("reschedule", status, err)
+	if time.Until(due) > askLimit { // else it may have passed when the last attempt was made
+		c.odd("reschedule", status, err)
+	}
 	if c.habit == extendsAndPays && pause(ctx, c.longer) == nil {
 		c.pays(ctx, "pay-"+c.order.User)
 	}

@@ -54,7 +54,10 @@ func (r Report) Print(w io.Writer) error {
 	line("\norders\tplaced %d\tunknown %d\tpaid %d\tclosed %d\tpending %d", a.Placed, a.Unknown, f.Paid, f.Closed, f.Pending)
 	line("answers\tpayments %d\tcancels %d\treschedules %d of %d\trefunds %d", a.Paid, a.Canceled, a.Rescheduled, a.Moves, f.Refunds)
 	line("messages\tdone %d\tcanceled %d\tdead %d\tlive %d", f.Done, f.Canceled, f.Dead, f.Live)
-	line("besides\trepublished %d\trepaired %d\tduplicates %d\tkept %d\tbroker epoch %d", f.Republished, f.Repaired, r.Duplicates, f.Kept, f.Epoch)
+	line("besides\trepublished %d\trepaired %d\tduplicates %d\tbroker epoch %d", f.Republished, f.Repaired, r.Duplicates, f.Epoch)
+	if f.Kept != "" {
+		line("kept for an operator\t%s", f.Kept)
+	}
 	if len(r.Violations) == 0 {
 		line("\nverdict: every promise was kept")
 	} else {

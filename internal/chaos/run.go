@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -24,6 +26,8 @@ type Options struct {
 	Faults []Fault
 	// Rate is how many orders are placed in a second; default 8.
 	Rate float64
+	// Presale is how long a presale order may stay unpaid, which is how far ahead the broker is given messages; default 25 s.
+	Presale time.Duration
 	// Strategy is the workers' DELAY_STRATEGY; default auto.
 	Strategy string
 	// Dir is where the services make their folders; default os.TempDir().
@@ -64,17 +68,14 @@ type run struct {
 // Run runs the system under faults and reports what was found; the error says that the run could not be made. When it returns,
 // nothing that it has started runs any more.
 func Run(ctx context.Context, o Options) (report Report, err error) {
-	if o.Rate == 0 {
-		o.Rate = 8
-	}
-	if o.Strategy == "" {
-		o.Strategy = "auto"
-	}
+	o.Rate = cmp.Or(o.Rate, 8)
+	o.Strategy, o.Presale = cmp.Or(o.Strategy, "auto"), cmp.Or(o.Presale, presaleTimeout)
 	log, err := newLogs(o.Logs)
 	if err != nil {
 		return Report{}, err
 	}
 	defer func() { err = errors.Join(err, log.close()) }()
+	zerolog.SetGlobalLevel(zerolog.Disabled) // the proxies have a logger of their own besides the one that they are given
 	r := &run{Options: o, log: log, doing: "nothing", began: time.Now()}
 	r.say("seed %d; starting", o.Seed)
 	r.stage, err = setUp(ctx, o, log)
@@ -101,7 +102,7 @@ func (r *run) play(ctx context.Context) error {
 		r.steps = draw(r.Seed, r.For, kinds(r.broker.Exchange()))
 	}
 	r.load = &load{
-		shop: newShop(r.api.url), ledger: newLedger(), rate: r.Rate,
+		shop: newShop(r.api.url), ledger: NewLedger(), rate: r.Rate,
 		random: rand.New(rand.NewPCG(r.Seed, 1)), //nolint:gosec // repeatable on purpose
 	}
 	defer r.load.shop.close()

@@ -23,6 +23,7 @@ const startLimit = 2 * time.Minute
 type stage struct {
 	database *devenv.MariaDB
 	broker   *devenv.RabbitMQ
+	ports    *devenv.Ports
 	db       *sql.DB // the check's own, past the links; one connection
 	api      *member
 	workers  []*member
@@ -38,39 +39,15 @@ func setUp(ctx context.Context, o Options, log *logs) (*stage, error) {
 	if err := s.startServices(ctx, o.Dir); err != nil {
 		return s, err
 	}
-	dsn := s.database.DSN("test")
-	if err := migrate(ctx, o.Program, dsn); err != nil {
+	if err := migrate(ctx, o.Program, s.database.DSN("test")); err != nil {
+		return s, err
+	}
+	var err error
+	if s.ports, err = devenv.TakePorts(ctx, 3*(workers+1)); err != nil {
 		return s, err
 	}
 	for i := range workers + 1 {
-		name, args, variable := "api", []string{"api"}, "HTTP_ADDR"
-		if i > 0 {
-			name, args, variable = "worker-"+strconv.Itoa(i), []string{"worker", "--log-level=debug"}, "WORKER_HTTP_ADDR"
-		}
-		address, err := child.FreeAddress(ctx)
-		if err != nil {
-			return s, err
-		}
-		m := &member{
-			name: name, program: o.Program, args: args, url: "http://" + address, deaths: &s.deaths,
-			onLine: log.keep(name, s.heard),
-		}
-		if i == 0 {
-			s.api = m
-		} else {
-			s.workers = append(s.workers, m)
-			if m.toBroker, err = newLink(ctx, name+" broker", loopback(s.broker.Port())); err != nil {
-				return s, err
-			}
-		}
-		if m.toDatabase, err = newLink(ctx, name+" database", loopback(s.database.Port())); err != nil {
-			return s, err
-		}
-		if m.env, err = s.environment(m, o, dsn); err != nil {
-			return s, err
-		}
-		m.env = append(m.env, variable+"="+address)
-		if err := m.start(ctx); err != nil {
+		if err := s.addMember(ctx, i, o, log); err != nil {
 			return s, err
 		}
 	}
@@ -80,6 +57,31 @@ func setUp(ctx context.Context, o Options, log *logs) (*stage, error) {
 		}
 	}
 	return s, nil
+}
+
+// addMember starts the api, which is the first, or a worker, with links of its own.
+func (s *stage) addMember(ctx context.Context, i int, o Options, log *logs) (err error) {
+	own, toDatabase, toBroker := s.ports.Address(3*i), s.ports.Address(3*i+1), s.ports.Address(3*i+2)
+	m := &member{name: "api", program: o.Program, args: []string{"api"}, url: "http://" + own, deaths: &s.deaths}
+	variable := "HTTP_ADDR"
+	if i == 0 {
+		s.api = m
+	} else {
+		m.name, m.args, variable = "worker-"+strconv.Itoa(i), []string{"worker", "--log-level=debug"}, "WORKER_HTTP_ADDR"
+		s.workers = append(s.workers, m)
+		if m.toBroker, err = newLink(m.name+" broker", toBroker, loopback(s.broker.Port())); err != nil {
+			return err
+		}
+	}
+	if m.toDatabase, err = newLink(m.name+" database", toDatabase, loopback(s.database.Port())); err != nil {
+		return err
+	}
+	if m.env, err = s.environment(m, o); err != nil {
+		return err
+	}
+	m.env = append(m.env, variable+"="+own)
+	m.onLine = log.keep(m.name, s.heard)
+	return m.start(ctx)
 }
 
 func loopback(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
@@ -131,8 +133,8 @@ func plainEnvironment() []string {
 }
 
 // environment is all that a process knows: nothing of the caller's settings reaches it.
-func (s *stage) environment(m *member, o Options, dsn string) ([]string, error) {
-	config, err := mysql.ParseDSN(dsn)
+func (s *stage) environment(m *member, o Options) ([]string, error) {
+	config, err := mysql.ParseDSN(s.database.DSN("test"))
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +146,7 @@ func (s *stage) environment(m *member, o Options, dsn string) ([]string, error) 
 		"DELAY_STRATEGY="+o.Strategy,
 		"ORDER_TIMEOUT_FLASH="+flashTimeout.String(),
 		"ORDER_TIMEOUT_NORMAL="+normalTimeout.String(),
-		"ORDER_TIMEOUT_PRESALE="+presaleTimeout.String(),
+		"ORDER_TIMEOUT_PRESALE="+o.Presale.String(),
 	)
 	if m.toBroker != nil {
 		broker, err := url.Parse(s.broker.URL())
@@ -179,6 +181,9 @@ func (s *stage) close() error {
 				l.close()
 			}
 		}
+	}
+	if s.ports != nil {
+		s.ports.Release()
 	}
 	return errors.Join(errs...)
 }

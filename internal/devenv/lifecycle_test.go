@@ -212,3 +212,37 @@ func count(t *testing.T, db *sql.DB, query string) int {
 	require.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&n))
 	return n
 }
+
+func TestTakePorts_GivesNobodyTheSame(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for range 50 {
+		p, err := devenv.TakePorts(t.Context(), 16)
+		require.NoError(t, err)
+		t.Cleanup(p.Release)
+		for i := range 16 {
+			require.False(t, seen[p.Address(i)], p.Address(i))
+			seen[p.Address(i)] = true
+		}
+	}
+	_, err := devenv.TakePorts(t.Context(), 17)
+	require.Error(t, err)
+}
+
+func TestMariaDB_AnswersAgainAfterAPause(t *testing.T) {
+	t.Parallel()
+	server := devtest.MariaDB(t)
+	db := devtest.Open(t, server.DSN("test"))
+	require.NoError(t, db.PingContext(t.Context()))
+	require.NoError(t, server.Pause())
+	require.Eventually(t, func() bool { // its threads stop one after the other
+		brief, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		return db.PingContext(brief) != nil
+	}, patience, time.Millisecond)
+	require.NoError(t, server.Resume())
+	require.NoError(t, db.PingContext(t.Context()))
+
+	require.NoError(t, server.Pause())
+	require.NoError(t, server.Stop(t.Context()), "a frozen server is stopped too")
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 )
 
 // Ports below 32768 never collide with an outgoing connection, which would
@@ -62,3 +63,27 @@ func (p *ports) free(ctx context.Context, n int) bool {
 }
 
 func (p *ports) release() { _ = p.lock.Close() }
+
+// Ports are TCP ports of 127.0.0.1 for programs that listen beside the services. Until Release no service and no other
+// Ports of this machine get them, also while nothing listens on them.
+type Ports struct{ block *ports }
+
+// TakePorts reserves n ports, at most 16.
+func TakePorts(ctx context.Context, n int) (*Ports, error) {
+	if n < 1 || n > blockSize {
+		return nil, fmt.Errorf("devenv: %d ports are not in 1 to %d", n, blockSize)
+	}
+	block, err := takePorts(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	return &Ports{block}, nil
+}
+
+// Address is host and port of the ith, from 0.
+func (p *Ports) Address(i int) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.block.base+i))
+}
+
+// Release gives them back. They are free at the latest when the program ends.
+func (p *Ports) Release() { p.block.release() }

@@ -1,0 +1,43 @@
+package chaos_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "duebox-chaos-test-")
+	if err != nil {
+		panic(err)
+	}
+	built.dir = dir
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+var built struct {
+	dir string
+	mu  sync.Mutex
+}
+
+// program builds duebox once for all tests.
+func program(t *testing.T) string {
+	t.Helper()
+	built.mu.Lock()
+	defer built.mu.Unlock()
+	path := filepath.Join(built.dir, "duebox")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, "../../cmd/duebox").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
+}
