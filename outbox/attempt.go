@@ -15,11 +15,11 @@ const (
 	takeBackTimeout = 500 * time.Millisecond
 )
 
-var errDiedHandling = errors.New("died while handling")
+var errDiedHandling = errors.New("died while handling: the effect began three times and came to no end")
 
 // begin notes that the effect of a delivery that came back is about to run. The note goes when the attempt is counted, when the
 // message is put back and when the effect was interrupted through no fault of its own, so what stays was left by processes
-// that died. A delivery that only waited in such a process leaves none. A first delivery is not noted: it costs nothing.
+// that died, and by effects that lost deadlocks again and again. A delivery that only waited in such a process leaves none. A first delivery is not noted: it costs nothing.
 //
 // An outcome says that the effect shall not run: it was noted too often, or another copy of the delivery has been counted.
 func (s *Store) begin(ctx context.Context, d Delivery) (begun bool, outcome Outcome, err error) {

@@ -35,28 +35,39 @@ func (s *Store) tryEffect(ctx context.Context, d Delivery, effect func(tx *sql.T
 		if err != nil || n == 0 && guarded {
 			return err
 		}
-		ran = true
 		if _, err := tx.ExecContext(ctx, "SAVEPOINT duebox"); err != nil {
 			return err
 		}
+		ran = true
 		// If we die here, the transaction is rolled back by the server and the delivery comes again.
 		effectErr := s.await(ctx, d.Topic, func() error { return effect(tx) })
 		if ctx.Err() != nil { // and so has the transaction: database/sql rolls it back by itself, as soon as no statement runs in it
 			return cmp.Or(effectErr, ctx.Err())
 		}
-		if effectErr != nil && (IsRetryable(effectErr) || IsOutage(effectErr)) {
+		if mysqlNumber(effectErr) != 0 && (IsRetryable(effectErr) || IsOutage(effectErr)) {
 			return effectErr
 		}
-		// The savepoint is gone if the guard's transaction is: committed or rolled back by the effect, by a DDL statement, or by
-		// the server in a deadlock whose error the effect has swallowed.
+		// Whether the database is there, this tells and not the effect, which may read io.EOF anywhere. The savepoint is gone if
+		// the guard's transaction is: committed or rolled back by the effect, by a DDL statement, or by the server in a
+		// deadlock whose error the effect has swallowed.
 		_, err = tx.ExecContext(ctx, "RELEASE SAVEPOINT duebox")
-		if mysqlNumber(err) == erNoSavepoint || errors.Is(err, sql.ErrTxDone) {
+		switch {
+		case mysqlNumber(err) == erNoSavepoint || errors.Is(err, sql.ErrTxDone):
 			return &endedError{effectErr}
+		case IsOutage(err) && effectErr != nil:
+			return fmt.Errorf("%w; the effect returned: %s", err, errorText(effectErr))
+		case effectErr != nil:
+			return &ownError{effectErr}
 		}
-		return cmp.Or(effectErr, err)
+		return err
 	})
 	return ran, err
 }
+
+// ownError is the error of an effect whose transaction was well: whatever it wraps, it is neither a deadlock nor an outage.
+type ownError struct{ effect error }
+
+func (e *ownError) Error() string { return errorText(e.effect) }
 
 // endedError says that an effect has ended the transaction of its guard.
 type endedError struct{ effect error }

@@ -26,8 +26,8 @@ const (
 //
 // When the error is nil, the outcome is written down and the delivery should be acknowledged, whatever the outcome. An
 // effect that returns an error, panics, calls runtime.Goexit or overruns the deadline of ctx is rolled back, counted, and
-// scheduled again after a pause (OutcomeRetry), until StoreConfig.MaxAttempts is reached (OutcomeDead). A delivery that came
-// back although its effect had begun three times is counted as if the effect had returned an error, without running it.
+// scheduled again after a pause (OutcomeRetry), until StoreConfig.MaxAttempts is reached (OutcomeDead). A delivery that comes
+// back although its effect has begun three times is counted as if the effect had returned an error, without running it.
 //
 // When the error is not nil (the database is away, or ctx was canceled) nothing was written: keep the delivery and call Handle
 // again, or let the broker deliver it again. Neither an outage nor a cancellation spends an attempt.
@@ -70,7 +70,8 @@ func (s *Store) decide(ctx context.Context, d Delivery, effect func(tx *sql.Tx) 
 		return outcome, err
 	}
 	outcome, err = s.run(ctx, d, effect)
-	if err != nil && begun {
+	// Who loses every deadlock keeps the note: if that goes on, the effect brings it about.
+	if err != nil && begun && (ctx.Err() != nil || !IsRetryable(err)) {
 		s.takeBack(ctx, d)
 	}
 	return outcome, err

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -133,11 +134,39 @@ func TestHandle_AnOutageSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})
 	m := l.enqueue(t, outbox.Message{})
-	for _, outage := range []error{driver.ErrBadConn, mysql.ErrInvalidConn, &mysql.MySQLError{Number: 1053}, &mysql.MySQLError{Number: 1290}} {
+	for _, outage := range []error{&mysql.MySQLError{Number: 1053}, &mysql.MySQLError{Number: 1290}} {
 		_, err := l.Handle(t.Context(), l.delivery(t, m.ID), func(*gorm.DB) error { return fmt.Errorf("effect: %w", outage) })
 		require.ErrorIs(t, err, outage)
 	}
-	require.Zero(t, l.record(t, m.ID).Attempts)
+	// The connection dies, and whatever the effect makes of that is beside the point.
+	for name, effect := range map[string]func(error) error{
+		"returns it": func(err error) error { return err }, "hides it": func(error) error { return errEffect },
+		"swallows it": func(error) error { return nil }, "panics": func(err error) error { panic(err) },
+	} {
+		_, err := l.Handle(t.Context(), l.delivery(t, m.ID), func(tx *gorm.DB) error {
+			var id int
+			require.NoError(t, tx.Raw("SELECT CONNECTION_ID()").Scan(&id).Error)
+			l.exec(t, fmt.Sprint("KILL ", id))
+			err := tx.Exec("UPDATE outbox_messages SET publishes = 7").Error
+			require.Error(t, err)
+			return effect(err)
+		})
+		require.True(t, outbox.IsOutage(err), "%s: %v", name, err)
+	}
+	require.Equal(t, 1, l.count(t, "state = 'scheduled' AND attempts = 0 AND publishes = 0"))
+}
+
+// A payload that ends too early is read with io.ErrUnexpectedEOF, and another database has outages of its own.
+func TestHandle_CountsWhatOnlyLooksLikeAnOutage(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	for _, err := range []error{io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn, mysql.ErrInvalidConn} {
+		m := l.enqueue(t, outbox.Message{})
+		outcome, handleErr := l.Handle(t.Context(), l.delivery(t, m.ID), func(*gorm.DB) error { return fmt.Errorf("read: %w", err) })
+		require.NoError(t, handleErr)
+		require.Equal(t, outbox.OutcomeRetry, outcome, err)
+		require.Equal(t, "read: "+err.Error(), l.record(t, m.ID).LastError)
+	}
 }
 
 func TestHandle_RunsATransactionThatLostADeadlockAgain(t *testing.T) {
