@@ -64,6 +64,7 @@ func sets() []database.Set {
 func newShop(db *gorm.DB, store *outbox.Store, cfg config.Config) (*ordering.Service, error) {
 	return ordering.New(db, store, ordering.Config{
 		Normal: cfg.OrderTimeoutNormal, Flash: cfg.OrderTimeoutFlash, Presale: cfg.OrderTimeoutPresale,
+		Retention: cfg.Retention,
 	})
 }
 

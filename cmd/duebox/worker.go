@@ -53,8 +53,8 @@ func runWorker(c *cobra.Command, level string) error {
 		Horizon: cfg.Horizon, Grace: cfg.Grace, MaxAttempts: cfg.MaxAttempts, Retention: cfg.Retention,
 		Workers: cfg.Workers, Prefetch: cfg.Prefetch, DrainTimeout: cfg.DrainTimeout,
 		ReconcileSchedule: cfg.ReconcileSchedule,
-		Routines: []worker.Routine{{Name: "forget idempotency keys", Schedule: "@hourly", Run: func(ctx context.Context) error {
-			_, err := shop.ForgetKeys(ctx)
+		Routines: []worker.Routine{{Name: "forget idempotency keys and effects", Schedule: "@hourly", Run: func(ctx context.Context) error {
+			_, err := shop.Forget(ctx)
 			return err
 		}}},
 		Registry: newRegistry(), Log: log,

@@ -178,21 +178,3 @@ func useKey(tx *gorm.DB, d model.Draft, key, no string) (string, error) {
 	}
 	return no, err
 }
-
-// ForgetKeys deletes idempotency keys older than KeyLife, a thousand to a transaction, and returns how many.
-func (s *Service) ForgetKeys(ctx context.Context) (int64, error) {
-	const batch = 1000
-	var total int64
-	for {
-		n, err := run(ctx, s, "forget idempotency keys", func(ctx context.Context) (int64, error) {
-			// index: by_age
-			res := s.db.WithContext(ctx).Exec(`DELETE FROM idempotency_keys
-				WHERE used_at <= UTC_TIMESTAMP(6) - INTERVAL ? SECOND ORDER BY used_at LIMIT ?`, int64(KeyLife/time.Second), batch)
-			return res.RowsAffected, res.Error
-		})
-		total += n
-		if err != nil || n < batch {
-			return total, err
-		}
-	}
-}

@@ -155,7 +155,7 @@ func TestPlace_AKeyIsForgottenAfterItsLife(t *testing.T) {
 	require.Equal(t, next.No, again.No)
 
 	s.exec(`UPDATE idempotency_keys SET used_at = used_at - INTERVAL 86400 SECOND WHERE idem_key = 'once'`)
-	n, err := s.ForgetKeys(t.Context())
+	n, err := s.Forget(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, int64(1), n)
 	again, err = s.Place(t.Context(), draft("a", 1), "fresh")

@@ -67,10 +67,14 @@ func change(tx *gorm.DB, statement string, args ...any) (bool, error) {
 }
 
 // isDuplicate reports whether err is MySQL's ER_DUP_ENTRY.
-func isDuplicate(err error) bool {
-	const erDupEntry = 1062
+func isDuplicate(err error) bool { return hasNumber(err, 1062) }
+
+// isLockWait reports whether err is MySQL's ER_LOCK_WAIT_TIMEOUT.
+func isLockWait(err error) bool { return hasNumber(err, 1205) }
+
+func hasNumber(err error, number uint16) bool {
 	e, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && e.Number == erDupEntry
+	return ok && e.Number == number
 }
 
 // isOutage reports whether err says that the database did not answer, or cannot for now.

@@ -1,6 +1,6 @@
 -- +goose Up
 -- Why a product's numbers are what they are. An item of an order moves at most once in each direction: once is enforced
--- here, also against a doubled effect. Adjustments belong to no order and may be below zero.
+-- here, also against a doubled effect. Adjustments belong to no order and may be below zero. by_sku has all that an audit reads.
 CREATE TABLE IF NOT EXISTS stock_movements (
   id        BIGINT NOT NULL AUTO_INCREMENT,
   sku       VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -10,7 +10,8 @@ CREATE TABLE IF NOT EXISTS stock_movements (
   quantity  BIGINT NOT NULL,
   moved_at  DATETIME(6) NOT NULL,
   PRIMARY KEY (id),
-  UNIQUE KEY once (order_no, item, direction)
+  UNIQUE KEY once (order_no, item, direction),
+  KEY by_sku (sku, direction, quantity)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
 
 -- +goose Down

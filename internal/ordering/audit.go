@@ -1,0 +1,257 @@
+package ordering
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/duebox/duebox/model"
+	"github.com/duebox/duebox/outbox"
+)
+
+// The kinds of findings that Checks report.
+const (
+	// FoundOrderWithoutMessage: an order is pending and its message is gone, or never was. Mended: it has a new one.
+	FoundOrderWithoutMessage = "order_without_message"
+	// FoundOrderUnfinished: an order is pending although its message is done or canceled. Mended: it has a new one.
+	FoundOrderUnfinished = "order_unfinished"
+	// FoundMessageOfFinishedOrder: a message is live although its order is paid or closed. Mended: it is canceled.
+	FoundMessageOfFinishedOrder = "message_of_finished_order"
+	// FoundMessageWithoutOrder: a message is live and names an order that does not exist. Left to an operator.
+	FoundMessageWithoutOrder = "message_without_order"
+	// FoundStock: the units of a product are not what its movements say. Left to an operator.
+	FoundStock = "stock"
+)
+
+// Checks are the audits of orders and stock. They work on the pool in short statements, beside any number of orders that are
+// placed and finished meanwhile: what an unfinished transaction is about to put right is never found. What somebody has locked for
+// longer than a second is left to the next audit.
+func (s *Service) Checks() []outbox.Check {
+	return []outbox.Check{
+		{Name: "orders against the ledger", Run: s.auditOrders},
+		{Name: "stock against its movements", Run: s.auditStock},
+	}
+}
+
+// auditOrders walks over pending orders and live messages side by side, in the order of their keys. Every pending order has a
+// live message and every live message a pending order; what stands alone is judged on its own, since the two walks
+// read at different times. A fault that cannot be mended does not keep the others from it.
+func (s *Service) auditOrders(ctx context.Context, p *outbox.Pass) error {
+	orders := walk{read: func(ctx context.Context, after string, limit int) ([]string, error) {
+		page, err := run(ctx, s, "read pending orders", func(ctx context.Context) (page []string, err error) {
+			err = s.db.WithContext(ctx).Raw(pendingOrders, after, limit).Scan(&page).Error
+			return page, err
+		})
+		p.Looked("orders", len(page))
+		return page, err
+	}}
+	messages := walk{read: func(ctx context.Context, after string, limit int) ([]string, error) {
+		return s.store.LiveKeys(ctx, model.TopicExpire, after, limit)
+	}}
+	var broken error
+	for {
+		no, hasOrder, err := orders.head(ctx)
+		if err != nil {
+			return err
+		}
+		key, hasMessage, err := messages.head(ctx)
+		if err != nil {
+			return err
+		}
+		switch {
+		case !hasOrder && !hasMessage:
+			return broken
+		case hasOrder && hasMessage && no == key:
+			orders.skip()
+			messages.skip()
+		case hasOrder && (!hasMessage || no < key):
+			err = s.auditOrder(ctx, p, no)
+			orders.skip()
+		default:
+			err = s.auditMessage(ctx, p, key)
+			messages.skip()
+		}
+		if err != nil && (errors.Is(err, model.ErrUnavailable) || ctx.Err() != nil) {
+			return err
+		}
+		if broken == nil {
+			broken = err
+		}
+	}
+}
+
+// index: by_status (status, no), which has all that is read.
+const pendingOrders = `SELECT no FROM orders FORCE INDEX (by_status) WHERE status = 'pending' AND no > ? ORDER BY no LIMIT ?`
+
+// walk goes over keys in the order of their bytes and holds a page of them.
+type walk struct {
+	read  func(ctx context.Context, after string, limit int) ([]string, error)
+	page  []string
+	last  string
+	ended bool
+}
+
+const walkPage = 1000
+
+// head is the key at which the walk stands; false at its end.
+func (w *walk) head(ctx context.Context) (string, bool, error) {
+	if len(w.page) == 0 && !w.ended {
+		page, err := w.read(ctx, w.last, walkPage)
+		if err != nil {
+			return "", false, err
+		}
+		w.page, w.ended = page, len(page) < walkPage
+		if len(page) > 0 {
+			w.last = page[len(page)-1]
+		}
+	}
+	if len(w.page) == 0 {
+		return "", false, nil
+	}
+	return w.page[0], true, nil
+}
+
+func (w *walk) skip() { w.page = w.page[1:] }
+
+// auditOrder judges an order that was read as pending and without a live message.
+func (s *Service) auditOrder(ctx context.Context, p *outbox.Pass, no string) error {
+	var o orderState
+	judge := func(ctx context.Context) (kind string, err error) {
+		// First the message, then the order: one that is pending afterwards was so already when it had no message. The other way
+		// round it might have been finished in between.
+		live, err := s.isLive(ctx, no)
+		if err != nil || live {
+			return "", err
+		}
+		if o, err = s.orderState(s.db.WithContext(ctx), no, ""); err != nil || o.Status != model.Pending {
+			return "", err
+		}
+		last, err := s.store.LookupID(ctx, o.MessageID)
+		switch {
+		case errors.Is(err, outbox.ErrNoMessage):
+			return FoundOrderWithoutMessage, nil
+		case err != nil:
+			return "", err
+		case last.Topic != model.TopicExpire || last.Key != no:
+			return FoundOrderWithoutMessage, nil
+		case last.State == outbox.Done || last.State == outbox.Canceled:
+			return FoundOrderUnfinished, nil
+		}
+		return "", nil // somebody has given it one meanwhile
+	}
+	return s.report(ctx, p, no, judge, func(ctx context.Context, tx *gorm.DB) error {
+		id, err := s.enqueue(ctx, tx, no, fromMicros(o.DueUs))
+		if errors.Is(err, outbox.ErrDuplicateKey) {
+			return errNoFault
+		}
+		if err != nil {
+			return err
+		}
+		locked, err := s.orderState(tx, no, "FOR UPDATE")
+		if err != nil {
+			return err
+		}
+		if locked != o { // it was finished or extended
+			return errNoFault
+		}
+		return tx.Exec(`UPDATE orders SET message_id = ?, version = version + 1 WHERE no = ?`, id, no).Error
+	})
+}
+
+// auditMessage judges a live message whose order was not read as pending.
+func (s *Service) auditMessage(ctx context.Context, p *outbox.Pass, key string) error {
+	judge := func(ctx context.Context) (string, error) {
+		o, err := s.orderState(s.db.WithContext(ctx), key, "")
+		switch {
+		case err != nil || o.Status == model.Pending: // placed after the page of orders was read
+			return "", err
+		case o.Status == "": // a message is not committed before its order, and no order is ever deleted
+			return FoundMessageWithoutOrder, nil
+		}
+		// The order is finished for good. A message that is live even now should not be.
+		live, err := s.isLive(ctx, key)
+		if err != nil || !live {
+			return "", err
+		}
+		return FoundMessageOfFinishedOrder, nil
+	}
+	return s.report(ctx, p, key, judge, func(ctx context.Context, tx *gorm.DB) error {
+		err := s.store.Cancel(ctx, tx, model.TopicExpire, key)
+		if errors.Is(err, outbox.ErrNoMessage) {
+			return errNoFault
+		}
+		return err
+	})
+}
+
+// orderState is what an audit needs to know of an order; the zero value if there is none.
+type orderState struct {
+	Status    model.Status
+	MessageID int64
+	DueUs     int64
+}
+
+func (s *Service) orderState(tx *gorm.DB, no, lock string) (o orderState, err error) {
+	if !model.ValidID(no) {
+		return o, nil
+	}
+	err = tx.Raw(`SELECT status, message_id, `+micros("due_at")+` AS due_us FROM orders WHERE no = ? `+lock, no).Scan(&o).Error
+	return o, err
+}
+
+func (s *Service) isLive(ctx context.Context, no string) (bool, error) {
+	_, err := s.store.Lookup(ctx, model.TopicExpire, no)
+	if errors.Is(err, outbox.ErrNoMessage) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// errNoFault says that what looked like a fault is none any more, or that somebody is at it.
+var errNoFault = errors.New("ordering: no fault any more")
+
+// report tells the pass what judge says of id, the kind of its fault or nothing, and mends it first unless that is an
+// operator's business.
+func (s *Service) report(ctx context.Context, p *outbox.Pass, id string, judge func(ctx context.Context) (string, error),
+	mend func(ctx context.Context, tx *gorm.DB) error,
+) error {
+	kind, err := run(ctx, s, "audit order "+id, judge)
+	if err != nil || kind == "" {
+		return err
+	}
+	if p.DryRun() || kind == FoundMessageWithoutOrder {
+		p.Found(kind, id, false)
+		return nil
+	}
+	_, err = run(ctx, s, "mend order "+id, func(ctx context.Context) (none struct{}, err error) {
+		return none, s.impatient(ctx, func(tx *gorm.DB) error { return mend(ctx, tx) })
+	})
+	if errors.Is(err, errNoFault) {
+		return nil
+	}
+	p.Found(kind, id, err == nil)
+	return err
+}
+
+// impatient runs fn in a transaction that waits for a lock for a second at most: then somebody is at it, and errNoFault comes
+// back.
+func (s *Service) impatient(ctx context.Context, fn func(tx *gorm.DB) error) error {
+	return s.db.WithContext(ctx).Connection(func(conn *gorm.DB) (err error) {
+		conn = conn.Session(&gorm.Session{NewDB: true, Context: ctx})
+		if err := conn.Exec("SET SESSION innodb_lock_wait_timeout = 1").Error; err != nil {
+			return err
+		}
+		defer func() { // must reach the server even if ctx has ended: the connection goes back to the pool
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			err = errors.Join(err, conn.WithContext(ctx).Exec("SET SESSION innodb_lock_wait_timeout = DEFAULT").Error)
+		}()
+		err = conn.Transaction(fn)
+		if isLockWait(err) {
+			return errNoFault
+		}
+		return err
+	})
+}

@@ -1,0 +1,6 @@
+package ordering
+
+const (
+	PendingOrders = pendingOrders
+	StockSums     = stockSums
+)
