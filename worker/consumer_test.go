@@ -182,13 +182,15 @@ func TestScenario10_RestartWithABurstOfExpiredMessages(t *testing.T) {
 	var once sync.Once
 	down := make(chan struct{})
 	p.enqueue(t, repeat(messages)...)
-	p.exec(t, `UPDATE outbox_messages SET due_at = UTC_TIMESTAMP(6) + INTERVAL 30 SECOND, available_at = due_at`)
+	begun := time.Now()
+	p.exec(t, `UPDATE outbox_messages SET due_at = UTC_TIMESTAMP(6) + INTERVAL 20 SECOND, available_at = due_at`)
 	w, _ := p.start(t, worker.Config{Workers: workers, Prefetch: prefetch, ReconcileSchedule: "@yearly"},
 		map[string]worker.Effect{topic: func(ctx context.Context, tx *gorm.DB, d outbox.Delivery) error {
 			once.Do(func() { close(down) })
 			return written(ctx, tx, d)
 		}})
 	require.Eventually(t, func() bool { return p.inState(t, outbox.Published) == messages }, patience, tick)
+	published := time.Now()
 	require.NoError(t, broker.Stop(t.Context()))
 	select {
 	case <-down:
@@ -201,7 +203,7 @@ func TestScenario10_RestartWithABurstOfExpiredMessages(t *testing.T) {
 	require.NoError(t, broker.Start(t.Context()))
 	back := time.Now()
 	require.Eventually(t, func() bool { return p.inState(t, outbox.Done) == messages }, 2*patience, 10*tick)
-	t.Logf("absorbed in %v", time.Since(back).Round(time.Second))
+	t.Logf("published in %v, absorbed in %v", published.Sub(begun).Round(time.Second), time.Since(back).Round(time.Second))
 	p.requireOnce(t, messages)
 	require.Zero(t, p.count(t, `SELECT COUNT(*) FROM outbox_messages WHERE attempts > 0`))
 	delivered, _, worst := counts.read()

@@ -19,7 +19,8 @@ import (
 )
 
 // Effect is what messages of a topic do, in the guard's transaction tx. It must do its database work through tx and may be
-// run again when the transaction loses a deadlock. An error rolls back, and the message is tried again after a pause.
+// run again when the transaction loses a deadlock. An error rolls back, and the message is tried again after a pause. An effect
+// must return when ctx ends, after 30 s at the latest; see outbox.Store.Handle for what becomes of one that does not.
 type Effect func(ctx context.Context, tx *gorm.DB, d outbox.Delivery) error
 
 // Routine is something to be done by the clock. At most one run of it is under way in a worker; a tick that finds one is
