@@ -51,6 +51,18 @@ func TestTokens_GuardTheirRoutes(t *testing.T) {
 		a := s.do(r[0], r[1], r[2], "Authorization: bearer api-token")
 		require.NotEqual(t, http.StatusUnauthorized, a.status, "%s %s", r[0], r[1])
 	}
+	for _, r := range [][3]string{
+		{"POST", "/v1/admin/reconcile", `{"audit":true}`},
+		{"GET", "/v1/admin/reconcile/1"},
+	} {
+		runs := s.number("SELECT COUNT(*) FROM outbox_reconcile_runs")
+		for _, credentials := range []string{"", "Authorization: Bearer api-token", "Authorization: Bearer", "Authorization: Basic admin-token"} {
+			refused(r[0], r[1], r[2], credentials)
+		}
+		require.Equal(t, runs, s.number("SELECT COUNT(*) FROM outbox_reconcile_runs"))
+		a := s.do(r[0], r[1], r[2], "Authorization: Bearer admin-token")
+		require.Less(t, a.status, 300, "%s %s: %s", r[0], r[1], a.body)
+	}
 	refused("GET", "/metrics", "")
 	refused("GET", "/metrics", "", "Authorization: Bearer api-token")
 	require.Equal(t, http.StatusOK, s.do("GET", "/metrics", "", "Authorization: Bearer admin-token").status)

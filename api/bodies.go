@@ -1,9 +1,11 @@
 package api
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/duebox/duebox/model"
+	"github.com/duebox/duebox/outbox"
 )
 
 // The bodies of answers. An absent time or reason is null; no field is ever left out.
@@ -42,6 +44,25 @@ type productJSON struct {
 	Sold      int64  `json:"sold"`
 }
 
+// runJSON is a run of the reconciler. Report is null until there is one.
+type runJSON struct {
+	ID          string         `json:"id"`
+	Kind        string         `json:"kind"`
+	State       string         `json:"state"`
+	DryRun      bool           `json:"dry_run"`
+	Owner       *string        `json:"owner"`
+	RequestedAt stamp          `json:"requested_at"`
+	StartedAt   stamp          `json:"started_at"`
+	FinishedAt  stamp          `json:"finished_at"`
+	Error       *string        `json:"error"`
+	Report      *outbox.Report `json:"report"`
+}
+
+// requestedJSON is the id of a run, with which to ask for it.
+type requestedJSON struct {
+	ID string `json:"id"`
+}
+
 // stamp is written as RFC 3339 in UTC with microseconds, the zero time as null.
 type stamp time.Time
 
@@ -57,12 +78,8 @@ func (s stamp) MarshalJSON() ([]byte, error) {
 func orderBody(o model.Order) orderJSON {
 	body := orderJSON{
 		No: o.No, Kind: string(o.Kind), User: o.User, Status: string(o.Status), Items: make([]itemJSON, len(o.Items)),
-		Total: o.Total, Refunded: o.Refunded,
+		CloseReason: textOrNull(string(o.CloseReason)), Total: o.Total, Refunded: o.Refunded,
 		DueAt: stamp(o.DueAt), CreatedAt: stamp(o.CreatedAt), PaidAt: stamp(o.PaidAt), ClosedAt: stamp(o.ClosedAt),
-	}
-	if o.CloseReason != "" {
-		reason := string(o.CloseReason)
-		body.CloseReason = &reason
 	}
 	for i, it := range o.Items {
 		body.Items[i] = itemJSON(it)
@@ -76,6 +93,25 @@ func pageBody(orders []model.Order, next string) pageJSON {
 		body.Orders[i] = orderBody(o)
 	}
 	return body
+}
+
+func runBody(r outbox.Run) runJSON {
+	body := runJSON{
+		ID: strconv.FormatInt(r.ID, 10), Kind: string(r.Kind), State: string(r.State), DryRun: r.DryRun, Owner: textOrNull(r.Owner),
+		RequestedAt: stamp(r.RequestedAt), StartedAt: stamp(r.StartedAt), FinishedAt: stamp(r.FinishedAt), Error: textOrNull(r.Error),
+	}
+	if r.Report.Run != 0 {
+		body.Report = &r.Report
+	}
+	return body
+}
+
+// textOrNull is null for an empty text.
+func textOrNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }
 
 func productBody(p model.Product) productJSON { return productJSON(p) }

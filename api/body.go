@@ -26,16 +26,24 @@ func readBody(c *gin.Context) (*object, error) {
 	return parseObject(data)
 }
 
-// readNothing makes sure that a request which takes no input has none: no body, or an empty object.
-func readNothing(c *gin.Context) error {
+// readOptional is readBody for a request that needs none: no body is an empty object.
+func readOptional(c *gin.Context) (*object, error) {
 	data, err := readAll(c)
-	if err != nil || len(data) == 0 {
-		return err
+	if err != nil {
+		return nil, err
+	}
+	if len(data) == 0 {
+		return &object{faults: &model.Faults{}}, nil
 	}
 	if !isJSON(c.Request.Header) {
-		return errMediaType
+		return nil, errMediaType
 	}
-	in, err := parseObject(data)
+	return parseObject(data)
+}
+
+// readNothing makes sure that a request which takes no input has none: no body, or an empty object.
+func readNothing(c *gin.Context) error {
+	in, err := readOptional(c)
 	if err != nil {
 		return err
 	}

@@ -86,6 +86,12 @@ func TestRoutes_SayWhatTheGoldenFileSays(t *testing.T) {
 	say("GET", "/v1/orders?limit=1&after="+fmt.Sprint(page.json(t)["next"]), "")
 	say("GET", "/v1/orders?user=ann&status=pending", "")
 
+	say("POST", "/v1/admin/reconcile", "")
+	say("POST", "/v1/admin/reconcile", `{"audit":true,"dry_run":true}`)
+	say("POST", "/v1/admin/reconcile", `{"dry_run":true,"audit":true}`) // the same waits already
+	say("GET", "/v1/admin/reconcile/2", "")
+	say("GET", "/v1/admin/reconcile/9223372036854775807", "")
+
 	say("GET", "/v1/nothing", "")
 	say("GET", "/v1/orders/", "")
 	say("DELETE", "/v1/orders", "")

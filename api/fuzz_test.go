@@ -26,6 +26,7 @@ func FuzzBodies(f *testing.F) {
 			`{"due_at":"` + time.Now().Add(time.Hour).Format(time.RFC3339Nano) + `"}`, `{"due_at":"2026-11-30T24:00:00Z"}`, `{"due_at":0}`,
 			`{"due_at":"9999-12-31T23:59:59.999999999-23:59"}`,
 		},
+		{`{"audit":true,"dry_run":false}`, `{"audit":0}`, `{"rearm":true}`, ""},
 	} {
 		for _, body := range bodies {
 			f.Add(byte(route), "", []byte(body))
@@ -47,7 +48,7 @@ func FuzzBodies(f *testing.F) {
 			header = append(header, "Idempotency-Key: "+key)
 		}
 		method, path := "POST", "/v1/orders"
-		switch route % 5 {
+		switch route % 6 {
 		case 1:
 			path = "/v1/orders/" + no + "/pay"
 		case 2:
@@ -56,6 +57,8 @@ func FuzzBodies(f *testing.F) {
 			method, path = "PUT", "/v1/products/cup"
 		case 4:
 			method, path = "PATCH", "/v1/orders/"+no+"/due"
+		case 5:
+			path = "/v1/admin/reconcile"
 		}
 		a := shop.do(method, path, string(body), header...)
 		require.Less(t, a.status, 500, "%s", a.body)

@@ -60,6 +60,20 @@ func (o *object) instant(name string) time.Time {
 	return t
 }
 
+// flag is an optional boolean, false if it is left out.
+func (o *object) flag(name string) bool {
+	v, found := o.fields[name]
+	if !found {
+		return false
+	}
+	delete(o.fields, name)
+	b, ok := v.(bool)
+	if !ok {
+		o.faults.Add(o.at(name), "must be true or false")
+	}
+	return b
+}
+
 // integer is a required number without fraction or exponent.
 func (o *object) integer(name string) int64 {
 	v, found := o.take(name)

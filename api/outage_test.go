@@ -39,6 +39,8 @@ func TestOutage_IsA503ThatSaysNothingOfTheInside(t *testing.T) {
 		{"PATCH", "/v1/orders/" + no + "/due", `{"due_at":"` + time.Now().Add(time.Hour).Format(time.RFC3339) + `"}`},
 		{"PUT", "/v1/products/cup", `{"name":"x","stock":1}`},
 		{"GET", "/v1/products/cup"},
+		{"POST", "/v1/admin/reconcile"},
+		{"GET", "/v1/admin/reconcile/1"},
 	} {
 		began := time.Now()
 		a := s.do(r[0], r[1], r[2])
@@ -63,7 +65,7 @@ func TestOutage_IsA503ThatSaysNothingOfTheInside(t *testing.T) {
 func TestDeadline_EndsARequestThatTheDatabaseHolds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, api.Config{})
-	impatient, err := api.New(api.Config{Deadline: 300 * time.Millisecond}, s.orders, always)
+	impatient, err := api.New(api.Config{Deadline: 300 * time.Millisecond}, s.orders, stub{}, always)
 	require.NoError(t, err)
 	s.stock("cup", "10")
 	before := s.contents(t.Context())
@@ -82,11 +84,14 @@ func TestDeadline_EndsARequestThatTheDatabaseHolds(t *testing.T) {
 }
 
 // rest is every call that a test is not about; none is made.
-type rest interface{ api.Orders }
+type rest interface {
+	api.Orders
+	api.Runs
+}
 
 func TestReadyz_SaysThatTheTablesAreMissing(t *testing.T) {
 	t.Parallel()
-	server, err := api.New(api.Config{}, stub{}, func(context.Context) error { return fmt.Errorf("ask: %w", api.ErrNoTables) })
+	server, err := api.New(api.Config{}, stub{}, stub{}, func(context.Context) error { return fmt.Errorf("ask: %w", api.ErrNoTables) })
 	require.NoError(t, err)
 	a := do(t, server.Handler(), "GET", "/readyz", "")
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
@@ -112,7 +117,7 @@ func TestPanic_IsA500ForOneRequestAndALineInTheLog(t *testing.T) {
 		}
 		return model.Order{No: no}, nil
 	}}
-	server, err := api.New(api.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, orders, always)
+	server, err := api.New(api.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, orders, stub{}, always)
 	require.NoError(t, err)
 	a := do(t, server.Handler(), "GET", "/v1/orders/bad", "")
 	require.Equal(t, http.StatusInternalServerError, a.status)
@@ -132,7 +137,7 @@ func TestClientThatHasLeft_IsNoFaultOfOurs(t *testing.T) {
 		<-ctx.Done()
 		return model.Order{}, ctx.Err()
 	}}
-	server, err := api.New(api.Config{Registry: registry, Log: slog.New(slog.NewTextHandler(&log, nil))}, orders, always)
+	server, err := api.New(api.Config{Registry: registry, Log: slog.New(slog.NewTextHandler(&log, nil))}, orders, stub{}, always)
 	require.NoError(t, err)
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
@@ -144,15 +149,17 @@ func TestClientThatHasLeft_IsNoFaultOfOurs(t *testing.T) {
 
 func TestNew_RefusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
-	_, err := api.New(api.Config{}, nil, always)
+	_, err := api.New(api.Config{}, nil, stub{}, always)
 	require.Error(t, err)
-	_, err = api.New(api.Config{}, stub{}, nil)
+	_, err = api.New(api.Config{}, stub{}, nil, always)
 	require.Error(t, err)
-	_, err = api.New(api.Config{Deadline: -1}, stub{}, always)
+	_, err = api.New(api.Config{}, stub{}, stub{}, nil)
+	require.Error(t, err)
+	_, err = api.New(api.Config{Deadline: -1}, stub{}, stub{}, always)
 	require.Error(t, err)
 	registry := prometheus.NewRegistry()
-	_, err = api.New(api.Config{Registry: registry}, stub{}, always)
+	_, err = api.New(api.Config{Registry: registry}, stub{}, stub{}, always)
 	require.NoError(t, err)
-	_, err = api.New(api.Config{Registry: registry}, stub{}, always)
+	_, err = api.New(api.Config{Registry: registry}, stub{}, stub{}, always)
 	require.Error(t, err, "metrics can be registered once")
 }

@@ -36,6 +36,10 @@ func (s *Server) routes() *gin.Engine {
 	v1.PATCH("/orders/:no/due", s.do(s.extendOrder))
 	v1.PUT("/products/:sku", s.do(s.putProduct))
 	v1.GET("/products/:sku", s.do(s.getProduct))
+
+	admin := e.Group("/v1/admin", s.bearer(s.cfg.AdminToken))
+	admin.POST("/reconcile", s.do(s.requestRun))
+	admin.GET("/reconcile/:id", s.do(s.getRun))
 	return e
 }
 

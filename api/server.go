@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/duebox/duebox/model"
+	"github.com/duebox/duebox/outbox"
 )
 
 // Orders is what the API needs of the order service. Its errors are those of package model; any other is answered with a
@@ -28,13 +29,20 @@ type Orders interface {
 	Product(ctx context.Context, sku string) (model.Product, error)
 }
 
+// Runs is what the API needs to have the reconciler run by a worker; *outbox.Store has it. It must be safe for concurrent use and
+// return when ctx ends.
+type Runs interface {
+	RequestRun(ctx context.Context, scope outbox.Scope) (id int64, err error)
+	LookupRun(ctx context.Context, id int64) (outbox.Run, error)
+}
+
 // Config tunes a Server. The zero value is usable.
 type Config struct {
 	// Addr is where Run listens. Default 127.0.0.1:8080.
 	Addr string
-	// APIToken is the bearer token that everything below /v1 asks for. Empty: none.
+	// APIToken is the bearer token that everything else below /v1 asks for. Empty: none.
 	APIToken string
-	// AdminToken is the bearer token that /metrics asks for. Empty: none.
+	// AdminToken is the bearer token that /metrics and everything below /v1/admin ask for. Empty: none.
 	AdminToken string
 	// Registry gets the HTTP metrics, and is what /metrics shows. Default: a new one.
 	Registry *prometheus.Registry
@@ -60,17 +68,18 @@ const (
 type Server struct {
 	cfg      Config
 	orders   Orders
+	runs     Runs
 	ready    func(ctx context.Context) error
 	http     *http.Server
 	metrics  *httpMetrics
 	draining atomic.Bool
 }
 
-// New returns a server for orders. It is ready while ready, which must keep to its context, returns nil; clients are told of
+// New returns a server for orders and runs. It is ready while ready, which must keep to its context, returns nil; clients are told of
 // ErrNoTables, and of any other error that the service cannot answer for now. New does no I/O.
-func New(cfg Config, orders Orders, ready func(ctx context.Context) error) (*Server, error) {
-	if orders == nil || ready == nil {
-		return nil, errors.New("api: orders and a readiness check are required")
+func New(cfg Config, orders Orders, runs Runs, ready func(ctx context.Context) error) (*Server, error) {
+	if orders == nil || runs == nil || ready == nil {
+		return nil, errors.New("api: orders, runs and a readiness check are required")
 	}
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:8080"
@@ -94,7 +103,7 @@ func New(cfg Config, orders Orders, ready func(ctx context.Context) error) (*Ser
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, orders: orders, ready: ready, metrics: metrics}
+	s := &Server{cfg: cfg, orders: orders, runs: runs, ready: ready, metrics: metrics}
 	s.http = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerTimeout,

@@ -56,7 +56,7 @@ func openShop(tb testing.TB, dsn string, cfg api.Config) *shop {
 	require.NoError(tb, err)
 	orders, err := ordering.New(g, store, ordering.Config{})
 	require.NoError(tb, err)
-	server, err := api.New(cfg, orders, db.PingContext)
+	server, err := api.New(cfg, orders, store, db.PingContext)
 	require.NoError(tb, err)
 	return &shop{t: tb, gorm: g, db: db, store: store, orders: orders, server: server}
 }
@@ -156,6 +156,7 @@ func (s *shop) contents(ctx context.Context) string {
 	var all strings.Builder
 	for _, table := range []string{
 		"orders", "order_items", "products", "stock_movements", "payments", "refunds", "effects", "idempotency_keys", "outbox_messages",
+		"outbox_reconcile_runs",
 	} {
 		all.WriteString(table + "\n")
 		s.dump(ctx, &all, "SELECT * FROM "+table+" ORDER BY 1, 2")

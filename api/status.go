@@ -17,6 +17,7 @@ import (
 // This file is the only one that knows HTTP status codes.
 
 var (
+	errNoRun        = errors.New("api: there is no such run of the reconciler, or its record has been purged")
 	errNoRoute      = errors.New("api: nothing is served at this path")
 	errNoMethod     = errors.New("api: this path does not serve this method")
 	errUnauthorized = errors.New("api: a bearer token is required")
@@ -38,6 +39,10 @@ func ok(body any) reply { return reply{status: http.StatusOK, body: body} }
 
 func created(location string, body any) reply {
 	return reply{status: http.StatusCreated, location: location, body: body}
+}
+
+func accepted(location string, body any) reply {
+	return reply{status: http.StatusAccepted, location: location, body: body}
 }
 
 func (r reply) write(c *gin.Context) {
@@ -94,6 +99,7 @@ func describe(err error) problem {
 		{model.ErrPaymentTaken, "payment-id-taken", "The payment id is taken", http.StatusConflict},
 		{model.ErrKeyReused, "idempotency-key-reused", "The idempotency key was used before", http.StatusConflict},
 		{model.ErrWrongAmount, "wrong-amount", "Wrong amount", http.StatusUnprocessableEntity},
+		{errNoRun, "no-such-run", "No such run", http.StatusNotFound},
 		{errNoRoute, "not-found", "Not found", http.StatusNotFound},
 		{errNoMethod, "method-not-allowed", "Method not allowed", http.StatusMethodNotAllowed},
 		{errUnauthorized, "unauthorized", "Unauthorized", http.StatusUnauthorized},
