@@ -88,11 +88,10 @@ func reconcile(c *cobra.Command, scope outbox.Scope, wait time.Duration) (outbox
 	if err != nil {
 		return outbox.Report{}, err
 	}
-	_ = shop
 	progress, done := showProgress(c.ErrOrStderr())
 	defer done()
 	reconciler, err := outbox.NewReconciler(store, outbox.ReconcileConfig{
-		Grace: cfg.Grace, Depth: broker.Depth, Progress: progress, Log: log,
+		Grace: cfg.Grace, Depth: broker.Depth, Checks: shop.Checks(), Progress: progress, Log: log,
 	})
 	if err != nil {
 		return outbox.Report{}, err

@@ -52,7 +52,7 @@ func runWorker(c *cobra.Command, level string) error {
 		Namespace: cfg.Namespace, Strategy: rabbitmq.Strategy(cfg.DelayStrategy),
 		Horizon: cfg.Horizon, Grace: cfg.Grace, MaxAttempts: cfg.MaxAttempts, Retention: cfg.Retention,
 		Workers: cfg.Workers, Prefetch: cfg.Prefetch, DrainTimeout: cfg.DrainTimeout,
-		ReconcileSchedule: cfg.ReconcileSchedule,
+		ReconcileSchedule: cfg.ReconcileSchedule, AuditSchedule: cfg.AuditSchedule, Checks: shop.Checks(),
 		Routines: []worker.Routine{{Name: "forget idempotency keys and effects", Schedule: "@hourly", Run: func(ctx context.Context) error {
 			_, err := shop.Forget(ctx)
 			return err
