@@ -1,0 +1,81 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"github.com/duebox/duebox/internal/devenv/devtest"
+	"github.com/duebox/duebox/outbox"
+)
+
+// Scenario 29: purging 2 million finished rows while orders come in: insert p99 under twice the baseline; live rows are never
+// purged.
+func TestScenario29_PurgingSlowsNoInsertDown(t *testing.T) {
+	t.Parallel()
+	const (
+		finished = 2_000_000
+		live     = 1000
+		rounds   = 5
+		inserts  = 1000 // of one measurement
+	)
+	l := openLedger(t, devtest.MariaDB(t).DSN("test"), outbox.StoreConfig{})
+	for left := finished; left > 0; left -= 100_000 {
+		l.exec(t, `INSERT INTO outbox_messages (shard, topic, message_key, content_type, payload, state, due_at, available_at, created_at, finished_at)
+			SELECT seq % 16, 'test', CONCAT('key-', seq), 'text/plain', REPEAT('p', 40), 'done', '2026-01-01', '2026-01-02', '2026-01-01', '2026-01-01'
+			FROM `+numbers(100_000))
+	}
+	l.exec(t, `INSERT INTO outbox_messages (shard, topic, content_type, payload, state, due_at, available_at, created_at)
+		SELECT seq % 16, 'live', 'text/plain', '', IF(seq % 2 = 0, 'published', 'dead'), '2026-01-01', IF(seq % 2 = 0, '2099-01-01', NULL), '2026-01-01'
+		FROM `+numbers(live))
+	rec := l.reconciler(t, outbox.ReconcileConfig{})
+
+	// Quiet and busy in turns: what else the machine does meanwhile meets both.
+	var quiet, busy []time.Duration
+	for round := range rounds {
+		quiet = append(quiet, p99(l.insertTimes(t, fmt.Sprint("quiet-", round), inserts)))
+		ctx, cancel := context.WithCancel(t.Context())
+		var purging sync.WaitGroup
+		before := l.count(t, "topic = 'test'")
+		purging.Go(func() { _, _ = rec.Run(ctx, outbox.Scope{}) }) // ended in its middle
+		require.Eventually(t, func() bool { return l.count(t, "topic = 'test'") < before }, wait, 10*time.Millisecond)
+		busy = append(busy, p99(l.insertTimes(t, fmt.Sprint("busy-", round), inserts)))
+		require.Positive(t, l.count(t, "topic = 'test'"), "it was purging all the while")
+		cancel()
+		purging.Wait()
+	}
+	t.Logf("p99 of an insert: quiet %v, while %d rows were purged %v", quiet, finished-l.count(t, "topic = 'test'"), busy)
+	require.Less(t, middle(busy), 2*middle(quiet))
+	require.Equal(t, live, l.count(t, "topic = 'live'"))
+	require.Equal(t, 2*rounds*inserts, l.count(t, "topic = 'order'"))
+}
+
+// insertTimes is how long each of n transactions took that enqueue one message.
+func (l ledger) insertTimes(t *testing.T, prefix string, n int) []time.Duration {
+	t.Helper()
+	var times []time.Duration
+	for i := range n {
+		start := time.Now()
+		l.tx(t, func(tx *gorm.DB) error {
+			return l.Enqueue(t.Context(), tx, &outbox.Message{Topic: "order", Key: fmt.Sprint(prefix, "-", i), Delay: time.Hour})
+		})
+		times = append(times, time.Since(start))
+	}
+	return times
+}
+
+func p99(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	return times[len(times)*99/100]
+}
+
+func middle(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	return times[len(times)/2]
+}
