@@ -148,7 +148,8 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 	if err != nil {
 		return err
 	}
-	w.publisher, err = rabbitmq.NewPublisher(broker, w.store, rabbitmq.PublisherConfig{Strategy: cfg.Strategy})
+	topics := slices.Sorted(maps.Keys(effects))
+	w.publisher, err = rabbitmq.NewPublisher(broker, w.store, rabbitmq.PublisherConfig{Strategy: cfg.Strategy, Topics: topics})
 	if err != nil {
 		return err
 	}
@@ -164,7 +165,6 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 	if err != nil {
 		return err
 	}
-	topics := slices.Sorted(maps.Keys(effects))
 	w.metrics.preset(cfg.Namespace, topics)
 	effects = maps.Clone(effects)
 	w.consumer, err = rabbitmq.NewConsumer(broker, topics, rabbitmq.Handlers{

@@ -74,16 +74,3 @@ func TestRabbitMQ_RenamedIsEmpty(t *testing.T) {
 	require.NoError(t, err, "rabbitmqctl finds it by its new name")
 	require.NotContains(t, string(out), x.queue)
 }
-
-func TestRabbitMQ_CutEndsEveryConnectionWithoutAWord(t *testing.T) {
-	t.Parallel()
-	broker := devtest.RabbitMQ(t, devenv.RabbitConfig{Plugin: devenv.ExchangeNone})
-	first, second := devtest.Dial(t, broker.URL()), devtest.Dial(t, broker.URL())
-	require.NoError(t, broker.Cut(t.Context()))
-	for _, conn := range []*amqp.Connection{first, second} {
-		require.Eventually(t, conn.IsClosed, patience, time.Millisecond)
-		_, err := conn.Channel()
-		require.ErrorIs(t, err, amqp.ErrClosed)
-	}
-	require.False(t, devtest.Dial(t, broker.URL()).IsClosed())
-}

@@ -122,13 +122,6 @@ func (r *RabbitMQ) SetPlugin(ctx context.Context, enabled bool) error {
 	return nil
 }
 
-// Cut closes the socket of every client without a word, as a network that fails
-// does. The node accepts new ones.
-func (r *RabbitMQ) Cut(ctx context.Context) error {
-	_, err := r.Eval(ctx, "[exit(Reader, kill) || Reader <- rabbit_networking:local_connections()].")
-	return err
-}
-
 // environment is everything the node and rabbitmqctl know of this machine.
 func (r *RabbitMQ) environment() []string {
 	port := func(offset int) string { return strconv.Itoa(r.ports.base + offset) }

@@ -21,6 +21,9 @@ type PublisherConfig struct {
 	// ConfirmTimeout is how long the broker may owe a confirm, unless it has said that it is blocked; then the connection
 	// is given up and the outcome is unknown. Default 30 s.
 	ConfirmTimeout time.Duration
+	// Topics are those whose work queues are made at each connection. On a broker that has come back empty, what is due at once
+	// would reach no queue otherwise until a consumer is back as well. Default: none.
+	Topics []string
 }
 
 // Publisher hands messages to the broker. It implements outbox.Publisher and is safe for concurrent use.
@@ -63,6 +66,11 @@ func NewPublisher(broker *Broker, epochs Epochs, cfg PublisherConfig) (*Publishe
 		return nil, fmt.Errorf("rabbitmq: Strategy is %q, not %q or %q", cfg.Strategy, Auto, Plugin)
 	case cfg.Window < 0 || cfg.ConfirmTimeout < 0:
 		return nil, fmt.Errorf("rabbitmq: Window is %d and ConfirmTimeout %v, one is below zero", cfg.Window, cfg.ConfirmTimeout)
+	}
+	for _, topic := range cfg.Topics {
+		if !outbox.ValidTopic(topic) {
+			return nil, fmt.Errorf("rabbitmq: topic %.80q is not 1 to %d characters of [A-Za-z0-9._-]", topic, outbox.MaxTopicBytes)
+		}
 	}
 	p := &Publisher{
 		broker: broker, epochs: epochs, cfg: cfg, strategy: plugin{broker},

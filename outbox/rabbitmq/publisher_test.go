@@ -427,6 +427,36 @@ func TestScenario11_BrokerWithoutTheExchangeTypeIsToldApartWithoutDisturbance(t 
 	require.True(t, delayed)
 }
 
+// The broker is empty, and no consumer is back yet.
+func TestPublisher_DueMessagesFindTheirQueueBeforeAnyConsumer(t *testing.T) {
+	t.Parallel()
+	b := shared(t, topic, "other")
+	p := publisher(t, b, rabbitmq.PublisherConfig{Topics: []string{topic, "other"}})
+	requireConfirmed(t, p.Publish(t.Context(), publications(1, 20, time.Now())))
+	requireDepth(t, b, 20, 0)
+	ready, consumers, err := b.Depth(t.Context(), "other")
+	require.NoError(t, err)
+	require.Zero(t, ready+consumers)
+	in := &inbox{}
+	consume(t, b, in.handlers(), rabbitmq.ConsumerConfig{})
+	require.Eventually(t, func() bool { return len(in.ids()) == 20 }, patience, tick)
+	require.Empty(t, in.takenUnrouted())
+}
+
+// Changed settings stop the consumer, which says so, and not the messages.
+func TestPublisher_GoesOnWhenAWorkQueueHasOtherArguments(t *testing.T) {
+	t.Parallel()
+	namespace := devtest.Namespace(t, topic)
+	ch, err := devtest.Dial(t, devtest.AMQP(t)).Channel()
+	require.NoError(t, err)
+	work := namespace + ".work." + topic
+	_, err = ch.QueueDeclare(work, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeClassic})
+	require.NoError(t, err)
+	b := at(t, devtest.AMQP(t), rabbitmq.Config{Namespace: namespace})
+	p := publisher(t, b, rabbitmq.PublisherConfig{Topics: []string{topic}})
+	requireConfirmed(t, p.Publish(t.Context(), publications(1, 20, time.Now())))
+}
+
 func TestNewPublisher_Validates(t *testing.T) {
 	t.Parallel()
 	b := at(t, "amqp://localhost", rabbitmq.Config{})
@@ -440,6 +470,9 @@ func TestNewPublisher_Validates(t *testing.T) {
 		},
 		func() (*rabbitmq.Publisher, error) {
 			return rabbitmq.NewPublisher(b, &epochs{}, rabbitmq.PublisherConfig{Window: -1})
+		},
+		func() (*rabbitmq.Publisher, error) {
+			return rabbitmq.NewPublisher(b, &epochs{}, rabbitmq.PublisherConfig{Topics: []string{"a", "with space"}})
 		},
 	} {
 		_, err := build()

@@ -48,6 +48,9 @@ func (p *Publisher) open(ctx context.Context) (_ *session, err error) {
 	if err := p.broker.declareDelivery(ctx, conn, s.ch); err != nil {
 		return nil, err
 	}
+	if err := p.declareWork(ctx, conn); err != nil {
+		return nil, err
+	}
 	if err := conn.call(ctx, "ask for confirms", func() error { return s.ch.Confirm(false) }); err != nil {
 		return nil, err
 	}
@@ -55,6 +58,18 @@ func (p *Publisher) open(ctx context.Context) (_ *session, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// declareWork makes the work queues of the publisher's topics. One that exists with other arguments takes messages all the same;
+// it is the consumer that cannot go on.
+func (p *Publisher) declareWork(ctx context.Context, conn *connection) error {
+	for _, topic := range p.cfg.Topics {
+		err := conn.aside(ctx, func(ch *amqp.Channel) error { return p.broker.declareWork(ctx, conn, ch, topic) })
+		if err != nil && !errors.Is(err, ErrMismatch) {
+			return err
+		}
+	}
+	return nil
 }
 
 // watch notes why the channel ended.
