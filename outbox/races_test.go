@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,6 +99,55 @@ func (s slowly) Publish(ctx context.Context, batch []outbox.Publication) []outbo
 	select {
 	case <-time.After(time.Duration(rand.IntN(300)) * time.Millisecond):
 	case <-ctx.Done():
+	}
+	return receipts
+}
+
+// Scenario 25: the broker is slowed to 2 s per confirm and the lease is short: a lease is renewed while confirms are waited for,
+// and another relay takes over what one that vanished had in flight. Effects once.
+func TestScenario25_SlowConfirmsAndAShortLease(t *testing.T) {
+	t.Parallel()
+	dsn := devDSN(t)
+	var lost atomic.Int64
+	l := openLedger(t, dsn, outbox.StoreConfig{})
+	broker := newBroker(t)
+	record := l.effects(t)
+	l.consume(t, broker, 4, func(tx *sql.Tx, d outbox.Delivery) error { return record(tx, d.ID) })
+	relay := func(owner string) (stop func()) {
+		other := openLedger(t, dsn, outbox.StoreConfig{Observer: outbox.Observer{LeaseLost: func(n int) { lost.Add(int64(n)) }}})
+		return other.start(t, confirming{broker, 2 * time.Second}, outbox.RelayConfig{
+			Owner: owner, Poll: quick, Lease: time.Second, DrainTimeout: time.Millisecond,
+		})
+	}
+	const messages = 300
+	for range messages {
+		l.enqueue(t, outbox.Message{Delay: time.Duration(rand.IntN(3000)) * time.Millisecond})
+	}
+	vanish := relay("first")
+	eventually(t, "a batch is in flight", func() bool { return len(broker.Published()) > 0 })
+	require.Zero(t, l.count(t, "state = 'published'"))
+	vanish() // without waiting for confirms
+	relay("second")
+	eventually(t, "all take effect", func() bool { return l.count(t, "state = 'done'") == messages })
+	require.Equal(t, messages, l.scalar(t, "SELECT COUNT(*) FROM effects"))
+	require.Zero(t, lost.Load(), "a lease outlives a slow confirm")
+}
+
+// confirming answers some time after a batch was taken, as long as its caller waits.
+type confirming struct {
+	outbox.Publisher
+
+	after time.Duration
+}
+
+func (c confirming) Publish(ctx context.Context, batch []outbox.Publication) []outbox.Receipt {
+	receipts := c.Publisher.Publish(ctx, batch)
+	select {
+	case <-time.After(c.after):
+	case <-ctx.Done():
+		for i := range receipts {
+			receipts[i].Err = outbox.ErrUnconfirmed
+		}
 	}
 	return receipts
 }
