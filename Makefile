@@ -8,6 +8,8 @@ BENCH    ?=
 ARGS     ?=
 PKG      ?= ./...
 FUZZTIME ?= 30s
+MINUTES  ?= 5
+SEED     ?= 0
 # Packages tested at once. Some start brokers of their own; more than two of them on two cores only wait.
 JOBS     ?= 2
 
@@ -52,6 +54,20 @@ test: setup .bin/with ## run every test with -race on private services, then che
 .PHONY: test-newer
 test-newer: ## run the tests on MySQL 9 and RabbitMQ 4.3 of Debian unstable in a chroot (root only)
 	@JOBS=$(JOBS) scripts/test-newer.sh $(PKG)
+
+.PHONY: chaos
+chaos: setup ## run the system under random faults for MINUTES (5) by SEED (random), then show that builds which lack a part fail
+	@$(GO) build -o .bin/chaos ./internal/chaos/suite
+	@$(GO) build -o .bin/duebox ./cmd/duebox
+	@.bin/chaos --minutes $(MINUTES) --seed $(SEED)
+	@set -e; for part in guard epoch reconcile; do \
+		$(GO) build -tags duebox_no$$part -o .bin/duebox-no$$part ./cmd/duebox; \
+		.bin/chaos --without $$part --program .bin/duebox-no$$part --seed $(SEED) --logs .tmp/chaos-no$$part; \
+	done
+
+.PHONY: soak
+soak: setup .bin/with ## run every scenario at the durations that are written for it: more than half an hour
+	@CGO_ENABLED=1 DUEBOX_SOAK=1 .bin/with -- $(GO) test -race -shuffle=on -timeout=3h -p=1 -run '^TestScenario' $(PKG)
 
 .PHONY: bench
 bench: setup ## measure, one JSON line each (BENCH=name picks one)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 
+	"github.com/duebox/duebox/internal/devenv/devtest"
 	"github.com/duebox/duebox/outbox"
 )
 
@@ -54,7 +55,7 @@ func TestScenario01_EveryDelayIsKeptExactly(t *testing.T) {
 // Scenario 7: reschedule +5 s to +20 s, and cancel another: the old message is a no-op, nothing fires at 5 s.
 func TestScenario07_RescheduledAndCanceledMessagesFireNotAtTheirOldTime(t *testing.T) {
 	t.Parallel()
-	const second = 300 * time.Millisecond // stands for a second
+	second := devtest.Second(300 * time.Millisecond)
 	l := newLedger(t, outbox.StoreConfig{})
 	record := l.effects(t)
 	broker := newBroker(t)
@@ -69,7 +70,7 @@ func TestScenario07_RescheduledAndCanceledMessagesFireNotAtTheirOldTime(t *testi
 		require.NoError(t, l.Reschedule(t.Context(), tx, "test", "moved", now.Add(20*second)))
 		return l.Cancel(t.Context(), tx, "test", "gone")
 	})
-	eventually(t, "takes effect", func() bool { return l.record(t, moved.ID).State == outbox.Done })
+	require.Eventually(t, func() bool { return l.record(t, moved.ID).State == outbox.Done }, 20*second+wait, 10*time.Millisecond)
 	require.Equal(t, outbox.Canceled, l.record(t, gone.ID).State)
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM effects"))
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM effects e JOIN outbox_messages m ON m.id = e.message WHERE e.at >= m.due_at"))
@@ -103,7 +104,7 @@ func TestScenario09_AnEffectThatReturnsErrorsIsRetriedAfterGrowingPauses(t *test
 // Scenario 12: 60 s, 5 s, 30 s published in that order arrive at 5, 30, 60.
 func TestScenario12_ALongDelayBlocksNoShortOne(t *testing.T) {
 	t.Parallel()
-	const second = 20 * time.Millisecond // stands for a second
+	second := devtest.Second(20 * time.Millisecond)
 	l := newLedger(t, outbox.StoreConfig{})
 	record := l.effects(t)
 	broker := newBroker(t)
@@ -114,7 +115,7 @@ func TestScenario12_ALongDelayBlocksNoShortOne(t *testing.T) {
 		want = append(want, l.enqueue(t, outbox.Message{Delay: time.Duration(delay) * second}).ID)
 	}
 	want = []int64{want[1], want[2], want[0]}
-	eventually(t, "all take effect", func() bool { return l.count(t, "state = 'done'") == 3 })
+	require.Eventually(t, func() bool { return l.count(t, "state = 'done'") == 3 }, 60*second+wait, 10*time.Millisecond)
 	var got []int64
 	require.NoError(t, l.db.Raw("SELECT message FROM effects ORDER BY at").Scan(&got).Error)
 	require.Equal(t, want, got)

@@ -30,10 +30,7 @@ func containsLine(text, prefix string) bool {
 // take effect, half of them because they cannot even be published, and 500 good ones behind.
 func TestScenario24_OutageSpendsNoAttempts(t *testing.T) {
 	t.Parallel()
-	const (
-		minute    = 200 * time.Millisecond // stands for a minute of the outage; the bound below is not scaled
-		bad, good = 20, 500
-	)
+	const bad, good = 20, 500
 	var mended atomic.Bool
 	broker := devtest.RabbitMQ(t, devenv.RabbitConfig{})
 	p := newPlaceOn(t, broker.URL(), "outage")
@@ -56,7 +53,7 @@ func TestScenario24_OutageSpendsNoAttempts(t *testing.T) {
 	p.enqueue(t, repeat(good)...)
 	require.Never(t, func() bool {
 		return p.count(t, `SELECT COUNT(*) FROM outbox_messages WHERE attempts > 0 OR repairs > 0 OR state <> 'scheduled'`) > 0
-	}, 30*minute, tick)
+	}, 30*devtest.Minute(), tick) // the bound below is not scaled
 	// What no version of the relay can read: it must not hold up the others.
 	require.EqualValues(t, bad/2, p.exec(t, `UPDATE outbox_messages SET headers = 'not JSON' WHERE payload = 'bad' ORDER BY id LIMIT 10`))
 

@@ -5,8 +5,8 @@ import "time"
 // Without is a build of the product that lacks a part, what is done to it, and the rule that must be seen broken then: it
 // shows that the check sees what the part prevents.
 type Without struct {
+	// Part is what it lacks; it is built with the tag duebox_no and this.
 	Part   string
-	Tag    string // of the build
 	Faults []Fault
 	Breaks Rule
 }
@@ -16,11 +16,11 @@ func Parts() []Without {
 	brief := func(k Kind, lasts time.Duration) []Fault { return []Fault{{Kind: k, Victim: everyone, Lasts: lasts}} }
 	return []Without{
 		// What the killed broker still has arrives twice, because all of it is published again.
-		{"guard", "duebox_noguard", brief(KillBroker, 0), EffectOnce},
+		{"guard", brief(KillBroker, 0), EffectOnce},
 		// What the wiped broker had comes only when the grace has passed.
-		{"epoch", "duebox_noepoch", brief(WipeBroker, 0), OnTime},
+		{"epoch", brief(WipeBroker, 0), OnTime},
 		// What fires while the binding is missing is dropped, and nobody notices.
-		{"reconciler", "duebox_noreconcile", brief(UnbindDelay, longestFault), NothingLost},
+		{"reconcile", brief(UnbindDelay, longestFault), NothingLost},
 	}
 }
 

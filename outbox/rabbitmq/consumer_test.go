@@ -466,9 +466,13 @@ func TestScenario15_BrokerStopsAndEveryConsumerComesBack(t *testing.T) {
 	cycle(1)
 	before := labelled(t, t.Name())
 	require.Greater(t, before, 12, "3 workers for each of 4 queues")
-	for round := range 3 {
+	rounds := 3
+	if devtest.Soak() {
+		rounds = 10
+	}
+	for round := range rounds {
 		stop := server.Stop
-		if round == 1 {
+		if round%3 == 1 {
 			stop = func(context.Context) error { return server.Kill() }
 		}
 		require.NoError(t, stop(t.Context()))
@@ -476,6 +480,10 @@ func TestScenario15_BrokerStopsAndEveryConsumerComesBack(t *testing.T) {
 			have, _ := c.Consuming()
 			return have == 0 && !p.State().Connected
 		}, patience, tick)
+		require.Never(t, func() bool {
+			have, _ := c.Consuming()
+			return have != 0 || p.State().Connected
+		}, 90*devtest.Second(0), tick)
 		require.NoError(t, server.Start(t.Context()))
 		start := time.Now()
 		cycle(int64(round + 2))

@@ -45,7 +45,7 @@ func run(ctx context.Context) (code int, err error) {
 	flag.StringVar(&o.Logs, "logs", ".tmp/chaos", "folder for what the processes say")
 	flag.StringVar(&o.Strategy, "strategy", "auto", "the workers' DELAY_STRATEGY")
 	faults := flag.String("faults", "", "kinds of faults, separated by commas, each for five seconds, instead of what the seed draws")
-	without := flag.String("without", "", "what the program was built without: guard, epoch or reconciler")
+	without := flag.String("without", "", "what the program was built without: guard, epoch or reconcile")
 	flag.Parse()
 	if o.Seed == 0 {
 		o.Seed = 1 + rand.Uint64N(1_000_000) //nolint:gosec // a name for a run
@@ -85,11 +85,11 @@ func lacking(ctx context.Context, o chaos.Options, part string) (code int, err e
 			return cannotRun, err
 		}
 		if !report.Broke(w.Breaks) {
-			fmt.Fprintf(os.Stdout, "\nWITHOUT THE %s: not seen: %q was kept\n", strings.ToUpper(part), w.Breaks)
+			fmt.Fprintf(os.Stdout, "\nwithout %s: NOT SEEN: %q was kept\n", part, w.Breaks)
 			return broken, nil
 		}
-		fmt.Fprintf(os.Stdout, "\nwithout the %s: seen: %q was broken, as it must be\n", part, w.Breaks)
+		fmt.Fprintf(os.Stdout, "\nwithout %s: seen: %q was broken, as it must be\n", part, w.Breaks)
 		return kept, nil
 	}
-	return cannotRun, fmt.Errorf("--without: is %.40q, want guard, epoch or reconciler", part)
+	return cannotRun, fmt.Errorf("--without: is %.40q, want guard, epoch or reconcile", part)
 }
