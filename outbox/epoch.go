@@ -17,17 +17,22 @@ func (s *Store) Epoch(ctx context.Context) (int64, error) {
 }
 
 // Raise notes that the broker has begun a new life since the epoch from, and returns the epoch that is in force then. With
-// empty its disk is new as well. When another process has raised it already, that epoch is returned.
+// empty it has lost all that it held, and not only what it kept in memory. When another process has raised the epoch already,
+// that one is returned. It is safe for concurrent use; after an error the epoch may have been raised.
 //
 // Messages published in an earlier epoch are scheduled again by Reconciler.Rearm.
 func (s *Store) Raise(ctx context.Context, from int64, empty bool) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	// empty_epoch is set first: MySQL assigns from left to right.
-	if _, err := s.sql.ExecContext(ctx, `UPDATE outbox_meta SET
+	n, err := execCount(ctx, s.sql, `UPDATE outbox_meta SET
 			empty_epoch = IF(?, broker_epoch + 1, empty_epoch), broker_epoch = broker_epoch + 1, raised_at = UTC_TIMESTAMP(6)
-		WHERE id = 1 AND broker_epoch = ?`, empty, from); err != nil {
+		WHERE id = 1 AND broker_epoch = ?`, empty, from)
+	if err != nil {
 		return 0, fmt.Errorf("raise the broker epoch: %w", err)
+	}
+	if n == 1 {
+		return from + 1, nil
 	}
 	return s.Epoch(ctx)
 }

@@ -376,27 +376,42 @@ func TestPublisher_GoesOnWhenTheMarkIsOutOfReach(t *testing.T) {
 	server := devtest.RabbitMQ(t, devenv.RabbitConfig{})
 	ledger := &epochs{}
 	network, url := through(t, server.URL())
-	p, err := rabbitmq.NewPublisher(at(t, url, rabbitmq.Config{}), ledger, rabbitmq.PublisherConfig{})
-	require.NoError(t, err)
-	run(t, p)
-	requireConfirmed(t, p.Publish(t.Context(), publications(1, 1, time.Now())))
-	require.Len(t, ledger.raised(), 1)
-	out, err := server.Ctl(t.Context(), "eval", `N = rabbit_misc:r(<<"/">>, queue, <<"duebox.epoch">>),
-		F = fun(Q) -> amqqueue:set_state(Q, crashed) end,
+	b := at(t, url, rabbitmq.Config{})
+	p, other := checking(t, b, ledger), checking(t, b, ledger)
+	requireEpoch(t, 1, p, other)
+	publishesIn := func(epoch int64, all ...*rabbitmq.Publisher) {
+		for _, p := range all {
+			require.Eventually(t, func() bool {
+				r := p.Publish(t.Context(), publications(2, 1, time.Now()))
+				return r[0].Err == nil && r[0].Epoch == epoch
+			}, patience, tick)
+		}
+	}
+	eval := func(expressions string) {
+		out, err := server.Eval(t.Context(), `N = rabbit_misc:r(<<"/">>, queue, <<"duebox.epoch">>), `+expressions)
+		require.NoError(t, err, out)
+	}
+	eval(`F = fun(Q) -> amqqueue:set_state(Q, crashed) end,
 		_ = code:ensure_loaded(rabbit_db_queue),
 		case erlang:function_exported(rabbit_db_queue, update, 2) of
 			true -> rabbit_db_queue:update(N, F);
 			false -> {ok, Q} = rabbit_amqqueue:lookup(N),
 				rabbit_misc:execute_mnesia_transaction(fun() -> mnesia:write(rabbit_queue, F(Q), write) end)
 		end.`)
-	require.NoError(t, err, string(out))
-	for round := range 2 {
+	for round := range 3 {
 		network.cut()
-		require.Eventually(t, func() bool {
-			r := p.Publish(t.Context(), publications(2, 1, time.Now()))
-			return r[0].Err == nil && r[0].Epoch == 2
-		}, patience, tick)
-		require.Equal(t, []bool{true, true}, ledger.raised(), "it is raised once, not with each connection (round %d)", round)
+		// Each of them raises it once, and follows the other.
+		publishesIn(3, p, other)
+		require.Equal(t, []bool{true, true, true}, ledger.raised(), "not with each connection (round %d)", round)
+	}
+	require.Never(t, func() bool { return len(ledger.raised()) > 3 }, 10*often, tick, "nor with each check")
+
+	// A queue that is really gone is a loss, and then there is a mark again.
+	eval(`[mnesia:dirty_delete(T, N) || T <- [rabbit_queue, rabbit_durable_queue]].`)
+	for range 2 {
+		network.cut()
+		publishesIn(4, p, other)
+		require.Len(t, ledger.raised(), 4)
 	}
 }
 
