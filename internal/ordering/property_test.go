@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
@@ -128,6 +129,22 @@ func TestScenario36_UnitsAreConservedOnEveryPath(t *testing.T) {
 				require.Equal(rt, model.Closed, got.Status)
 				require.Equal(rt, o.CloseReason, got.CloseReason)
 			},
+			"extend": func(rt *rapid.T) {
+				o := pick(rt)
+				edge("extend", o)
+				due := o.CreatedAt.Add(time.Duration(rapid.Int64Range(1, 1000).Draw(rt, "hours")) * time.Hour)
+				got, err := s.Extend(t.Context(), o.No, due)
+				switch o.Status {
+				case model.Paid:
+					require.ErrorIs(rt, err, model.ErrPaid)
+				case model.Closed:
+					require.ErrorIs(rt, err, model.ErrClosed)
+				case model.Pending:
+					require.NoError(rt, err)
+					require.Equal(rt, due, got.DueAt)
+					require.Equal(rt, o.DueAt, got.AsPlaced().DueAt)
+				}
+			},
 			"expire": func(rt *rapid.T) {
 				o := pick(rt)
 				edge("expire", o)
@@ -155,12 +172,12 @@ func TestScenario36_UnitsAreConservedOnEveryPath(t *testing.T) {
 		require.Equal(rt, l.product.Available+l.product.Reserved+l.product.Sold,
 			s.number("SELECT SUM(quantity) FROM stock_movements WHERE sku = ? AND direction = 'adjust'", sku))
 	}
-	const statuses, actions = 3, 4
+	const statuses, actions = 3, 5
 	for round := 0; round == 0 || round < 5 && tried(edges) < statuses*actions; round++ { // chance may leave out an edge
 		rapid.Check(t, random)
 	}
 	for _, status := range []model.Status{model.Pending, model.Paid, model.Closed} {
-		for _, name := range []string{"pay", "wrong amount", "cancel", "expire"} {
+		for _, name := range []string{"pay", "wrong amount", "cancel", "extend", "expire"} {
 			require.NotZero(t, edges[string(status)+" "+name], "%s %s was never tried", status, name)
 		}
 	}
