@@ -428,6 +428,17 @@ func TestScenario32_ReplicasRepairEachRowOnceAndHandOverWhenTheHolderDies(t *tes
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_reconcile_runs WHERE owner = 'holder' AND state = 'incomplete'"))
 }
 
+func TestReconciler_GivesItsLockBackBeforeItReturns(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	rec := l.reconciler(t, outbox.ReconcileConfig{})
+	for range 100 {
+		report, err := rec.Run(t.Context(), outbox.Scope{Audit: true})
+		require.NoError(t, err)
+		require.False(t, report.Skipped)
+	}
+}
+
 func TestReconciler_AnAuditHoldsUpNoPass(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})

@@ -108,6 +108,7 @@ func (r *Reconciler) record(ctx context.Context, kind RunKind, scope Scope, requ
 			return err
 		}
 		if got {
+			defer h.unlock(ctx, kind) // and not only by closing the connection, of which the server hears later
 			p.report.Run, err = h.begin(ctx, kind, scope.DryRun, requested, r.cfg.Owner)
 		}
 		if err != nil {
