@@ -52,10 +52,10 @@ func TestREADME_HTTPExamplesWork(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	answers := strings.Split(strings.TrimSpace(string(out)), "\n")
-	require.Len(t, answers, 6, "%s", out)
+	require.Len(t, answers, 7, "%s", out)
 	for i, part := range []string{
 		`"available":100`, `"status":"pending"`, `{"orders":[{`, `"status":"paid"`, `"status":"closed","close_reason":"user"`,
-		`"available":98,"reserved":0,"sold":2`,
+		`.000000Z","created_at"`, `"available":96,"reserved":2,"sold":2`,
 	} {
 		require.Contains(t, answers[i], part)
 	}
