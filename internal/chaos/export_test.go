@@ -21,12 +21,12 @@ type Span struct {
 	Silent     bool
 }
 
-func Classify(created, due time.Time, spans ...Span) string {
+func Classify(created, published, due time.Time, spans ...Span) string {
 	var c calendar
 	for _, s := range spans {
 		c = append(c, span{s.Begin, s.End, s.Silent})
 	}
-	return [...]string{quiet: "quiet", faulty: "faulty", unheard: "unheard"}[c.classify(created, due)]
+	return [...]string{quiet: "quiet", faulty: "faulty", unheard: "unheard", handed: "handed"}[c.classify(created, published, due)]
 }
 
 // Each lets a test change what clients were told.

@@ -18,16 +18,19 @@ type span struct {
 // calendar is when something was wrong. Times are UTC; the database's clock is this machine's.
 type calendar []span
 
-// class says what a message that was due at due, and written at created, had to live with.
+// class says what a message had to live with.
 type class int
 
 const (
-	quiet   class = iota // nothing was wrong, nor had been for a while
+	quiet   class = iota // nothing was wrong when it was due, nor had been for a while
 	faulty               // something was wrong around its due time
 	unheard              // it may have been lost without a sign, and then has to wait for the grace
+	handed               // nothing was wrong when it was due, but something when the broker was given it
+	classes
 )
 
-func (c calendar) classify(created, due time.Time) class {
+// classify is about a message that was written, that the broker last confirmed, and that was due at these times.
+func (c calendar) classify(created, published, due time.Time) class {
 	for _, s := range c {
 		if due.Add(bound).After(s.begin) && due.Before(s.end.Add(settling)) {
 			return faulty
@@ -38,7 +41,21 @@ func (c calendar) classify(created, due time.Time) class {
 			return unheard
 		}
 	}
+	if c.stalled(published) > 0 {
+		return handed
+	}
 	return quiet
+}
+
+// stalled is how long something was wrong when the broker confirmed a message. The broker counts a message's delay from when it
+// takes it, so that a message which waited in front of a broker that stood still fires as much too late.
+func (c calendar) stalled(published time.Time) (longest time.Duration) {
+	for _, s := range c {
+		if !published.Before(s.begin) && published.Before(s.end.Add(settling)) {
+			longest = max(longest, s.end.Sub(s.begin))
+		}
+	}
+	return longest
 }
 
 // Lateness is how late effects were.
@@ -61,27 +78,27 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 }
 
 // Latenesses are those of messages of each class.
-type Latenesses struct{ Quiet, Faulty, Unheard Lateness }
+type Latenesses struct{ Quiet, Faulty, Unheard, Handed Lateness }
 
 // lateness compares the times of effects with due times, and names the messages that were late although nothing was wrong.
 func lateness(ctx context.Context, db *sql.DB, when calendar) (Latenesses, []Violation, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
 	var (
-		all  [unheard + 1][]time.Duration
+		all  [classes][]time.Duration
 		late []string
 		c    = &checker{ctx: ctx, db: db}
 	)
-	c.rows(`SELECT m.id, DATE_FORMAT(m.created_at, '%Y-%m-%d %H:%i:%s.%f'), DATE_FORMAT(m.due_at, '%Y-%m-%d %H:%i:%s.%f'),
-			DATE_FORMAT(MIN(e.effected_at), '%Y-%m-%d %H:%i:%s.%f')
+	c.rows(`SELECT m.id, DATE_FORMAT(m.created_at, '%Y-%m-%d %H:%i:%s.%f'), DATE_FORMAT(m.published_at, '%Y-%m-%d %H:%i:%s.%f'),
+			DATE_FORMAT(m.due_at, '%Y-%m-%d %H:%i:%s.%f'), DATE_FORMAT(MIN(e.effected_at), '%Y-%m-%d %H:%i:%s.%f')
 		FROM effects e JOIN outbox_messages m ON m.id = e.message_id
-		GROUP BY m.id, m.created_at, m.due_at ORDER BY m.id`, func(rows *sql.Rows) error {
+		GROUP BY m.id, m.created_at, m.published_at, m.due_at ORDER BY m.id`, func(rows *sql.Rows) error {
 		var (
 			id    int64
-			texts [3]string
-			times [3]time.Time
+			texts [4]string
+			times [4]time.Time
 		)
-		if err := rows.Scan(&id, &texts[0], &texts[1], &texts[2]); err != nil {
+		if err := rows.Scan(&id, &texts[0], &texts[1], &texts[2], &texts[3]); err != nil {
 			return err
 		}
 		for i := range times {
@@ -90,11 +107,12 @@ func lateness(ctx context.Context, db *sql.DB, when calendar) (Latenesses, []Vio
 				return err
 			}
 		}
-		created, due, effected := times[0], times[1], times[2]
-		class, by := when.classify(created, due), effected.Sub(due)
+		created, published, due, effected := times[0], times[1], times[2], times[3]
+		class, by := when.classify(created, published, due), effected.Sub(due)
 		all[class] = append(all[class], by)
-		if class == quiet && by > bound {
-			late = append(late, fmt.Sprintf("message %d, due at %s, was %.1f s late", id, due.Format(time.TimeOnly), by.Seconds()))
+		if class == quiet && by > bound || class == handed && by > bound+when.stalled(published) {
+			late = append(late, fmt.Sprintf("message %d, published at %s, due at %s, was %.1f s late",
+				id, published.Format(time.TimeOnly), due.Format(time.TimeOnly), by.Seconds()))
 		}
 		return nil
 	})
@@ -105,5 +123,5 @@ func lateness(ctx context.Context, db *sql.DB, when calendar) (Latenesses, []Vio
 		}
 		c.add(OnTime, "%s", text)
 	}
-	return Latenesses{latenessOf(all[quiet]), latenessOf(all[faulty]), latenessOf(all[unheard])}, c.found, c.err
+	return Latenesses{latenessOf(all[quiet]), latenessOf(all[faulty]), latenessOf(all[unheard]), latenessOf(all[handed])}, c.found, c.err
 }

@@ -46,6 +46,7 @@ func (r Report) Print(w io.Writer) error {
 	}{
 		{"without faults", r.Lateness.Quiet},
 		{"with faults", r.Lateness.Faulty},
+		{"with faults when handed over", r.Lateness.Handed},
 		{"lost without a sign, perhaps", r.Lateness.Unheard},
 	} {
 		line("  %s\t%d\t%s\t%s\t%s", row.name, row.N, milli(row.P50), milli(row.P99), milli(row.Max))

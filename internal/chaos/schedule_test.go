@@ -60,23 +60,26 @@ func TestCalendar_AsksPunctualityOnlyWhenNothingIsWrong(t *testing.T) {
 	t.Parallel()
 	at := func(s float64) time.Time { return time.Unix(0, 0).Add(time.Duration(s * float64(time.Second))) }
 	for name, c := range map[string]struct {
-		created, due float64
-		class        string
+		created, published, due float64
+		class                   string
 	}{
-		"long before":                      {0, 89, "quiet"},
-		"a moment before":                  {0, 91, "faulty"},
-		"meanwhile":                        {0, 105, "faulty"},
-		"while it recovers":                {0, 119, "faulty"},
-		"when it has recovered":            {0, 121, "quiet"},
-		"before a silent fault":            {0, 189, "quiet"},
-		"held when one came":               {0, 240, "unheard"},
-		"written just after a silent one":  {215, 240, "unheard"},
-		"written when that was long over":  {221, 240, "quiet"},
-		"written before, and due at a bad": {0, 205, "faulty"},
+		"long before":                      {0, 1, 89, "quiet"},
+		"a moment before":                  {0, 1, 91, "faulty"},
+		"meanwhile":                        {0, 1, 105, "faulty"},
+		"while it recovers":                {0, 1, 119, "faulty"},
+		"when it has recovered":            {0, 1, 121, "quiet"},
+		"handed over meanwhile":            {100, 105, 130, "handed"},
+		"handed over while it recovers":    {100, 119, 130, "handed"},
+		"handed over before":               {98, 99, 130, "quiet"},
+		"before a silent fault":            {0, 1, 189, "quiet"},
+		"held when one came":               {0, 1, 240, "unheard"},
+		"written just after a silent one":  {215, 216, 240, "unheard"},
+		"written when that was long over":  {221, 222, 240, "quiet"},
+		"written before, and due at a bad": {0, 1, 205, "faulty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.class, chaos.Classify(at(c.created), at(c.due),
+			require.Equal(t, c.class, chaos.Classify(at(c.created), at(c.published), at(c.due),
 				chaos.Span{Begin: at(100), End: at(110)}, chaos.Span{Begin: at(200), End: at(210), Silent: true}))
 		})
 	}
