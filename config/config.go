@@ -20,6 +20,7 @@ type Strategy string
 const (
 	StrategyAuto   Strategy = "auto"   // ask the broker, then choose
 	StrategyPlugin Strategy = "plugin" // the x-delayed-message exchange
+	StrategyHold   Strategy = "hold"   // MySQL until the due time; needs nothing of the broker
 )
 
 // Config is every setting of api and worker. The comment of a field is its row in the README's table.
@@ -35,7 +36,7 @@ type Config struct {
 	AMQPURL Secret `env:"AMQP_URL"`
 	// Prefix of every exchange and queue, so that several installations can share a broker.
 	Namespace string `env:"NAMESPACE" envDefault:"duebox"`
-	// How messages are delayed: `auto` or `plugin`. `hold` and `tiers` are not built yet and refused.
+	// How messages are delayed: `plugin` (the x-delayed-message exchange), `hold` (MySQL, needs nothing of the broker), or `auto`: plugin where the broker has it, else hold.
 	DelayStrategy Strategy `env:"DELAY_STRATEGY" envDefault:"auto"`
 	// How far ahead of its fire time a message is handed to the broker; what is due later waits in MySQL.
 	Horizon time.Duration `env:"HORIZON" envDefault:"10m"`

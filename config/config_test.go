@@ -105,7 +105,7 @@ func TestLoad_ReportsEveryProblemAtOnce(t *testing.T) {
 		`WORKER_HTTP_ADDR: is "9090", want host:port with a numeric port`,
 		`AMQP_URL: want amqp://user:password@host:5672/vhost or amqps://, special characters percent-encoded`,
 		`NAMESPACE: is "a b", want 1 to 64 of A-Z a-z 0-9 . _ - and not the broker's own prefix amq.`,
-		`DELAY_STRATEGY: is "magic", want auto or plugin; hold and tiers are not built yet`,
+		`DELAY_STRATEGY: is "magic", want auto, plugin or hold; tiers is not built yet`,
 		`HORIZON: is "50d", want a duration such as 90s or 1h30m, from 1ms to 1193h2m47.295s`,
 		`GRACE: is "-1s", want a duration such as 90s or 1h30m, from 1ms to 24h0m0s`,
 		`MAX_ATTEMPTS: is "0", want a whole number from 1 to 1000`,
@@ -147,8 +147,8 @@ func TestLoad_JudgesEachForm(t *testing.T) {
 			bad:  []string{"amq.x", "a/b", "ä", strings.Repeat("n", 65)},
 		},
 		"DELAY_STRATEGY": {
-			good: []string{"auto", "plugin"},
-			bad:  []string{"hold", "tiers", "AUTO"},
+			good: []string{"auto", "plugin", "hold"},
+			bad:  []string{"tiers", "AUTO"},
 		},
 		"ADMIN_TOKEN": {
 			good: []string{"x", "A.b~c+d/e=="},

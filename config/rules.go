@@ -35,7 +35,7 @@ func (c *Config) rules() []rule {
 		{"MYSQL_DSN", "parameters that the driver takes: durations such as timeout=5s, true or false, percent-encoded text", !c.MySQLDSN.IsSet() || areParameters(c.MySQLDSN.Reveal())},
 		{"AMQP_URL", "amqp://user:password@host:5672/vhost or amqps://, special characters percent-encoded", !c.AMQPURL.IsSet() || isAMQP(c.AMQPURL.Reveal())},
 		{"NAMESPACE", "1 to 64 of A-Z a-z 0-9 . _ - and not the broker's own prefix amq.", isNamespace(c.Namespace)},
-		{"DELAY_STRATEGY", "auto or plugin; hold and tiers are not built yet", c.DelayStrategy == StrategyAuto || c.DelayStrategy == StrategyPlugin},
+		{"DELAY_STRATEGY", "auto, plugin or hold; tiers is not built yet", slices.Contains([]Strategy{StrategyAuto, StrategyPlugin, StrategyHold}, c.DelayStrategy)},
 		duration("HORIZON", c.Horizon, time.Millisecond, maxHorizon),
 		duration("GRACE", c.Grace, time.Millisecond, day),
 		count("MAX_ATTEMPTS", c.MaxAttempts, 1000),

@@ -14,7 +14,8 @@ type Observer struct {
 	Settled func(published, moved int)
 	// LeaseLost is called when n shards were lost to another relay or to time.
 	LeaseLost func(n int)
-	// Repaired is called when n published rows were scheduled again: their broker epoch has ended ("epoch"), they had no
+	// Repaired is called when n published rows were scheduled again: their broker epoch has ended ("epoch"), they were published
+	// ahead of their time by a strategy that is used no more ("ahead"), they had no
 	// effect within the grace period ("overdue"), or no queue was bound for them ("unrouted").
 	Repaired func(reason string, n int)
 	// Died is called when n messages have become dead: their effects returned too many errors ("attempts"), they cannot be

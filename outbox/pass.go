@@ -38,6 +38,7 @@ type Finding struct {
 // The kinds of findings that the ledger itself reports.
 const (
 	FoundEpoch    = "epoch"    // published in an earlier life of the broker; mended: scheduled again
+	FoundAhead    = "ahead"    // published ahead of its time, which no strategy in use does; mended: scheduled again
 	FoundOverdue  = "overdue"  // published, without effect, and not in its work queue; mended: scheduled again
 	FoundLate     = "late"     // overdue, but its work queue is not drained; mended: sent once more
 	FoundHopeless = "hopeless" // repaired too often without a delivery; dead from now on

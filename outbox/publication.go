@@ -12,6 +12,8 @@ var (
 	ErrUnconfirmed = errors.New("outbox: publish was not confirmed")
 	// ErrNacked says that the broker answered that it did not take the message. The relay tries again after a pause.
 	ErrNacked = errors.New("outbox: broker refused to take the message for now")
+	// ErrTooSoon says that the publisher takes no message before its time, and this one's has not come. The relay reads it again.
+	ErrTooSoon = errors.New("outbox: message came to the publisher before its time")
 	// ErrUnpublishable says that this message alone cannot be handed to the broker. It spends one attempt.
 	ErrUnpublishable = errors.New("outbox: message cannot be published")
 )
@@ -35,7 +37,7 @@ type Publication struct {
 
 // Receipt says what became of one publication.
 type Receipt struct {
-	// Err is nil only after the broker's confirm; else it wraps ErrUnconfirmed, ErrNacked, ErrUnpublishable, or is the
+	// Err is nil only after the broker's confirm; else it wraps ErrUnconfirmed, ErrNacked, ErrTooSoon, ErrUnpublishable, or is the
 	// error of the context.
 	Err error
 	// Epoch is the broker epoch of the connection that the confirm came on.

@@ -14,13 +14,14 @@ const (
 )
 
 // Rearm only schedules again what an earlier life of the broker held: those that are due first, then the others, at most twice
-// for each epoch and not sooner than 30 s after the last time. Call it when the broker may have restarted, which is at each
-// connection. When it has something to do it leaves a record as Run does.
+// for each epoch and not sooner than 30 s after the last time. It does the same with what was published ahead by a strategy that is
+// not used any more (ReconcileConfig.Ahead). Call it when the broker may have restarted or the strategy may have changed, which is at
+// each connection. When it has something to do it leaves a record as Run does.
 //
 // It returns when it should be called again, counted from now; 0: not before the next connection. That is so when it was skipped
 // because another process is at it, when it rests, and after the first time for an epoch.
 func (r *Reconciler) Rearm(ctx context.Context) (report Report, again time.Duration, err error) {
-	todo, err := r.store.rearming(ctx, r.store.sql)
+	todo, err := r.rearming(ctx, r.store.sql)
 	switch {
 	case err != nil:
 		return Report{}, 0, err
@@ -42,50 +43,81 @@ func (r *Reconciler) Rearm(ctx context.Context) (report Report, again time.Durat
 // rearming is what is to be done about the broker's epoch.
 type rearming struct {
 	epoch  int64
+	before int64 // what was published in an epoch before this one is lost
+	ahead  bool  // what is published ahead of its time is as good as lost
 	needed bool
 	rest   time.Duration // until it may be done
 }
 
-func (s *Store) rearming(ctx context.Context, c conn) (rearming, error) {
+func (r *Reconciler) rearming(ctx context.Context, c conn) (rearming, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var (
-		todo           rearming
-		rearmed, since int64
-		rearms         int
+		todo                  rearming
+		empty, rearmed, since int64
+		rearms                int
 	)
-	if err := c.QueryRowContext(ctx, `SELECT broker_epoch, rearmed_epoch, rearms,
+	if err := c.QueryRowContext(ctx, `SELECT broker_epoch, empty_epoch, rearmed_epoch, rearms,
 			COALESCE(TIMESTAMPDIFF(MICROSECOND, rearmed_at, UTC_TIMESTAMP(6)), ?)
-		FROM outbox_meta WHERE id = 1`, rearmRest.Microseconds()).Scan(&todo.epoch, &rearmed, &rearms, &since); err != nil {
+		FROM outbox_meta WHERE id = 1`, rearmRest.Microseconds()).Scan(&todo.epoch, &empty, &rearmed, &rearms, &since); err != nil {
 		return rearming{}, fmt.Errorf("read the broker epoch: %w", err)
 	}
-	todo.needed = rearmed < todo.epoch || rearms < rearmTimes && todo.epoch > 0
+	todo.before = todo.epoch
+	if !r.cfg.Ahead() {
+		todo.before = empty // messages are in queues that survive a restart
+		var err error
+		if todo.ahead, err = r.anyAhead(ctx, c); err != nil {
+			return rearming{}, err
+		}
+	}
+	todo.needed = todo.ahead || rearmed < todo.epoch || rearms < rearmTimes && todo.epoch > 0
 	// A clock that was set back must not make it rest for longer.
 	todo.rest = min(rearmRest, rearmRest-time.Duration(since)*time.Microsecond)
 	return todo, nil
 }
 
+// anyAhead tells whether a message is published whose time has not come, give or take a second.
+func (r *Reconciler) anyAhead(ctx context.Context, c conn) (bool, error) {
+	for shard := range shards {
+		var ahead bool
+		// index: due (state, shard, available_at)
+		if err := c.QueryRowContext(ctx, `SELECT COALESCE(MAX(available_at) > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, FALSE)
+			FROM outbox_messages WHERE state = 'published' AND shard = ?`, r.farAhead(), shard).Scan(&ahead); err != nil || ahead {
+			return ahead, err
+		}
+	}
+	return false, nil
+}
+
+// farAhead is how far ahead available_at is, in microseconds, of what was published before its time.
+func (r *Reconciler) farAhead() int64 { return (r.cfg.Grace + time.Second).Microseconds() }
+
 // rearm is done under the lock of its kind. If we die on the way, the next one begins again: what was scheduled already is not
 // published any more.
 func (r *Reconciler) rearm(ctx context.Context, h *hold, p *Pass) error {
-	todo, err := r.store.rearming(ctx, h.conn)
+	todo, err := r.rearming(ctx, h.conn)
 	if err != nil || !epochs || !todo.needed || todo.rest > 0 {
 		return err
 	}
 	grace := r.cfg.Grace.Microseconds()
 	total := 0
+	kind := FoundEpoch
 	again := func(rows []picked) error {
-		n, err := r.repair(ctx, h, p, FoundEpoch, rows, `UPDATE outbox_messages SET
+		n, err := r.repair(ctx, h, p, kind, rows, `UPDATE outbox_messages SET
 			state = 'scheduled', revision = revision + 1,
 			available_at = GREATEST(due_at, available_at - INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6))`, grace)
 		total += n
-		r.store.cfg.Observer.repaired("epoch", n)
+		r.store.cfg.Observer.repaired(kind, n)
 		return err
 	}
 	// What is due by now first.
-	err = h.walk(ctx, p, `AND available_at <= UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND AND broker_epoch < ?`, []any{grace, todo.epoch}, again)
+	err = h.walk(ctx, p, `AND available_at <= UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND AND broker_epoch < ?`, []any{grace, todo.before}, again)
 	if err == nil {
-		err = h.walk(ctx, p, `AND broker_epoch < ?`, []any{todo.epoch}, again)
+		err = h.walk(ctx, p, `AND broker_epoch < ?`, []any{todo.before}, again)
+	}
+	if err == nil && todo.ahead {
+		kind = FoundAhead
+		err = h.walk(ctx, p, `AND available_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND`, []any{r.farAhead()}, again)
 	}
 	if err != nil || p.DryRun() {
 		return err

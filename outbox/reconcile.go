@@ -23,6 +23,10 @@ type ReconcileConfig struct {
 	// Depth is asked before overdue messages of a topic are published again: while its queue has ready messages or no
 	// consumer, they are late rather than lost. Default: not asked.
 	Depth QueueDepth
+	// Ahead is that of the relays. While it says no, nothing that is published can still be waiting in the broker for its time:
+	// a restart of the broker is no loss then, and what is published ahead of its time is from before, and scheduled
+	// again. Default: messages are published ahead.
+	Ahead func() bool
 	// Checks are the application's own audits.
 	Checks []Check
 	// Owner names this process in the records of its runs, 1 to 64 bytes of [A-Za-z0-9._-]. Default: as RelayConfig.Owner.
@@ -52,6 +56,9 @@ func NewReconciler(store *Store, cfg ReconcileConfig) (*Reconciler, error) {
 	setDefault(&cfg.Owner, newOwner())
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Ahead == nil {
+		cfg.Ahead = func() bool { return true }
 	}
 	if !isName(cfg.Owner, 64) {
 		return nil, fmt.Errorf("outbox: Owner %q is not 1 to 64 characters of [A-Za-z0-9._-]", clip(cfg.Owner))

@@ -20,6 +20,10 @@ type RelayConfig struct {
 	Owner string
 	// Horizon is how far ahead of its due time a message is handed to the broker. Default 10 min.
 	Horizon time.Duration
+	// Ahead is asked whether the publisher takes messages ahead of their time just now. While it does not, the relay reads them
+	// about a second ahead and hands each over at its millisecond: what was read is no more than a reading, so a crash
+	// loses nothing, and a message that is canceled or rescheduled in that second takes no effect. Default: it always does.
+	Ahead func() bool
 	// Grace is how long after its due time a published message may stay without effect before the reconciler looks
 	// into it. Default 30 s.
 	Grace time.Duration
@@ -72,6 +76,9 @@ func NewRelay(store *Store, publisher Publisher, cfg RelayConfig) (*Relay, error
 	setDefault(&cfg.DrainTimeout, 10*time.Second)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Ahead == nil {
+		cfg.Ahead = func() bool { return true }
 	}
 	switch {
 	case store == nil || publisher == nil:
@@ -180,9 +187,10 @@ func (r *Relay) keepLeases(ctx context.Context) {
 
 // take reads work until ctx ends and passes it on in chunks.
 func (r *Relay) take(ctx context.Context, chunks chan<- []item) {
-	var waiting []item // held rows, released at their time
+	var waiting []item // released at their time
 	for ctx.Err() == nil {
-		items, more, err := r.scan(ctx)
+		ahead := r.cfg.Ahead()
+		items, more, err := r.scan(ctx, ahead)
 		if err != nil {
 			if ctx.Err() == nil {
 				r.log.WarnContext(ctx, "reading work", "error", err)
@@ -197,7 +205,7 @@ func (r *Relay) take(ctx context.Context, chunks chan<- []item) {
 			switch {
 			case it.broken != nil:
 				r.unpublishable(ctx, it, it.broken)
-			case it.held:
+			case it.held || !ahead:
 				waiting = append(waiting, it)
 			default:
 				ready = append(ready, it)

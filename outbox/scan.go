@@ -34,7 +34,7 @@ const (
 	fullEvery = 30 * time.Second
 	openFor   = 30 * time.Second
 	noWater   = int64(1) << 62
-	// How far ahead held rows are read: longer than the pause between two scans from the front.
+	// How far ahead rows are read that are handed over at their time: longer than the pause between two scans from the front.
 	heldAhead = 2 * time.Second
 )
 
@@ -89,7 +89,7 @@ func (s *scanner) end(items []item, now time.Time) {
 
 // scan takes the next rows of the leased shards, in the order in which they should fire, and whether there may be others to be
 // taken at once.
-func (r *Relay) scan(ctx context.Context) (taken []item, more bool, err error) {
+func (r *Relay) scan(ctx context.Context, ahead bool) (taken []item, more bool, err error) {
 	mine := r.leases.takeable(time.Now())
 	rows, bytes := r.flight.room()
 	if len(mine) == 0 || rows < r.cfg.MaxInFlight/4 || bytes <= 0 {
@@ -100,7 +100,11 @@ func (r *Relay) scan(ctx context.Context) (taken []item, more bool, err error) {
 	// Rows as large as those of the scan before must fit as well; readWork stops where they do not.
 	perShard := max(1, min(scanRows, rows, bytes/max(1, r.scanner.rowBytes))/len(mine))
 	r.flight.beginScan()
-	query, args := takeQuery(mine, r.scanner.begin(time.Now(), mine), r.cfg.Horizon, perShard)
+	horizon := r.cfg.Horizon
+	if !ahead {
+		horizon = heldAhead
+	}
+	query, args := takeQuery(mine, r.scanner.begin(time.Now(), mine), horizon, perShard)
 	read, more, err := r.store.readWork(ctx, bytes, query, args)
 	if err != nil {
 		return nil, false, fmt.Errorf("take work: %w", err)

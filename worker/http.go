@@ -86,8 +86,9 @@ type Readiness struct {
 // PublisherReadiness is the state of the connection for publishing.
 type PublisherReadiness struct {
 	Connected bool   `json:"connected"`
-	Blocked   bool   `json:"blocked"` // the broker takes no messages for now
-	Strategy  string `json:"strategy"`
+	Blocked   bool   `json:"blocked"`       // the broker takes no messages for now
+	Strategy  string `json:"strategy"`      // in use, or last used; before the first connection what was asked for
+	Why       string `json:"why,omitempty"` // that strategy
 	Epoch     int64  `json:"epoch"`
 	Reason    string `json:"reason,omitempty"` // why it is not connected, or blocked
 }
@@ -107,7 +108,7 @@ func (w *Worker) Readiness(ctx context.Context) Readiness {
 	r := Readiness{
 		Status: "ready", Database: "ok",
 		Publisher: PublisherReadiness{
-			Connected: state.Connected, Blocked: state.Blocked, Strategy: string(state.Strategy), Epoch: state.Epoch, Reason: state.Reason,
+			Connected: state.Connected, Blocked: state.Blocked, Strategy: string(state.Strategy), Why: state.Why, Epoch: state.Epoch, Reason: state.Reason,
 		},
 	}
 	r.Consumers.Have, r.Consumers.Want = w.consumer.Consuming()

@@ -44,7 +44,7 @@ func TestReadyz_SaysWhatIsMissing(t *testing.T) {
 	publisher, ok := body["publisher"].(map[string]any)
 	require.True(t, ok)
 	require.Equal(t, false, publisher["connected"])
-	require.Equal(t, "plugin", publisher["strategy"])
+	require.Equal(t, "auto", publisher["strategy"], "what was asked for, until the broker has answered")
 	require.NotContains(t, publisher["reason"], "guest")
 	require.Equal(t, http.StatusOK, get(t, w.Routes(), "/healthz", "").Code, "it lives, and waits")
 }

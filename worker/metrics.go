@@ -109,7 +109,7 @@ func (m *metrics) preset(namespace string, topics []string) {
 			m.deliveries.WithLabelValues(topic, string(outcome))
 		}
 	}
-	for _, reason := range []string{"epoch", "overdue", "unrouted"} {
+	for _, reason := range []string{"epoch", "ahead", "overdue", "unrouted"} {
 		m.repairs.WithLabelValues(reason)
 	}
 	for _, reason := range []string{"attempts", "unpublishable", "overdue", "unrouted"} {
@@ -125,7 +125,7 @@ func (m *metrics) preset(namespace string, topics []string) {
 		m.lastRun.WithLabelValues(string(kind))
 	}
 	for _, finding := range []string{
-		outbox.FoundEpoch, outbox.FoundOverdue, outbox.FoundLate, outbox.FoundHopeless, outbox.FoundDead, outbox.FoundKept, outbox.FoundBroken,
+		outbox.FoundEpoch, outbox.FoundAhead, outbox.FoundOverdue, outbox.FoundLate, outbox.FoundHopeless, outbox.FoundDead, outbox.FoundKept, outbox.FoundBroken,
 	} {
 		m.found.WithLabelValues(finding)
 		m.mended.WithLabelValues(finding)

@@ -102,15 +102,9 @@ func (r *RabbitMQ) enabledPlugins(enabled bool) string {
 // node, as rabbitmq-plugins does. It holds over restarts. What the exchanges of
 // the type hold is gone when the plugin has been disabled.
 func (r *RabbitMQ) SetPlugin(ctx context.Context, enabled bool) error {
-	if r.plugin() == "" {
-		return errNoPlugin
-	}
-	file := r.home.path("enabled_plugins")
-	if err := os.WriteFile(file+".new", []byte(r.enabledPlugins(enabled)), 0o400); err != nil {
-		return fmt.Errorf("devenv: %w", err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return fmt.Errorf("devenv: %w", err)
+	file, err := r.writePlugins(enabled)
+	if err != nil {
+		return err
 	}
 	answer, err := r.Eval(ctx, fmt.Sprintf("rabbit_plugins:ensure(%q).", file))
 	if err != nil {
@@ -120,6 +114,27 @@ func (r *RabbitMQ) SetPlugin(ctx context.Context, enabled bool) error {
 		return fmt.Errorf("devenv: change plugins: %s", answer)
 	}
 	return nil
+}
+
+// Unplug has the next start of the node be without the plugin of the exchange
+// type.
+func (r *RabbitMQ) Unplug() error {
+	_, err := r.writePlugins(false)
+	return err
+}
+
+func (r *RabbitMQ) writePlugins(enabled bool) (file string, err error) {
+	if r.plugin() == "" {
+		return "", errNoPlugin
+	}
+	file = r.home.path("enabled_plugins")
+	if err := os.WriteFile(file+".new", []byte(r.enabledPlugins(enabled)), 0o400); err != nil {
+		return "", fmt.Errorf("devenv: %w", err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return "", fmt.Errorf("devenv: %w", err)
+	}
+	return file, nil
 }
 
 // environment is everything the node and rabbitmqctl know of this machine.

@@ -32,14 +32,15 @@ type memory struct {
 // whole says that nothing was lost since the mark was put.
 func (m memory) whole() bool { return m.mark && m.holder }
 
-func (p *Publisher) recall(ctx context.Context, c *connection) (m memory, err error) {
+func (p *Publisher) recall(ctx context.Context, s *session) (m memory, err error) {
+	c := s.conn
 	err = c.aside(ctx, func(ch *amqp.Channel) error {
 		q, err := inspect(ctx, c, ch, p.broker.epoch())
 		m.queue, m.mark = err == nil, err == nil && q.Messages > 0
 		return err
 	})
 	if err == nil || isCode(err, amqp.NotFound) {
-		err = c.aside(ctx, func(ch *amqp.Channel) error { return p.strategy.inspect(ctx, c, ch) })
+		err = c.aside(ctx, func(ch *amqp.Channel) error { return s.strategy.inspect(ctx, c, ch) })
 		m.holder = err == nil
 	}
 	if isCode(err, amqp.NotFound) {
@@ -53,7 +54,7 @@ func (p *Publisher) recall(ctx context.Context, c *connection) (m memory, err er
 func (p *Publisher) join(ctx context.Context, s *session) (int64, error) {
 	start := time.Now()
 	for pauses := newPauses(); ; {
-		m, err := p.recall(ctx, s.conn)
+		m, err := p.recall(ctx, s)
 		switch {
 		case err != nil:
 			return 0, err
@@ -114,7 +115,7 @@ func (p *Publisher) begin(ctx context.Context, s *session) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	m, err := p.recall(ctx, s.conn)
+	m, err := p.recall(ctx, s)
 	switch {
 	case err != nil:
 		return 0, err
@@ -139,12 +140,19 @@ func (p *Publisher) begin(ctx context.Context, s *session) (int64, error) {
 			return 0, err
 		}
 	}
+	empty := !m.queue || !m.holder
+	if !empty && s.strategy.name() == Hold {
+		// What another strategy had published ahead is where nothing fires now.
+		if empty, err = p.hasDelay(ctx, s.conn); err != nil {
+			return 0, err
+		}
+	}
 	from := epoch
-	if epoch, err = p.epochs.Raise(ctx, from, !m.queue || !m.holder); err != nil {
+	if epoch, err = p.epochs.Raise(ctx, from, empty); err != nil {
 		return 0, fmt.Errorf("raise broker epoch: %w", err)
 	}
 	p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "broker has started a new life", slog.Int64("epoch", epoch),
-		slog.Bool("raised_here", epoch == from+1), slog.Bool("empty", !m.queue), slog.Bool("exchange_missing", !m.holder))
+		slog.Bool("raised_here", epoch == from+1), slog.Bool("empty", empty), slog.Bool("exchange_missing", !m.holder))
 	err = p.mark(ctx, s, m.queue)
 	p.unmarked.Store(isCode(err, amqp.NotFound))
 	if isCode(err, amqp.NotFound) {
@@ -154,6 +162,15 @@ func (p *Publisher) begin(ctx context.Context, s *session) (int64, error) {
 		return epoch, nil
 	}
 	return epoch, err
+}
+
+// hasDelay tells whether there is a delayed exchange. A broker without the plugin still answers for one that was declared before.
+func (p *Publisher) hasDelay(ctx context.Context, c *connection) (bool, error) {
+	err := c.aside(ctx, func(ch *amqp.Channel) error { return p.broker.inspectDelay(ctx, c, ch) })
+	if isCode(err, amqp.NotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // mark puts the message into the epoch queue, on the connection whose life it stands for.

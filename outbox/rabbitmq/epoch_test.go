@@ -49,7 +49,12 @@ func (l *ledger) Raise(ctx context.Context, from int64, empty bool) (int64, erro
 // checking runs a publisher that checks often.
 func checking(t *testing.T, b *rabbitmq.Broker, e rabbitmq.Epochs) *rabbitmq.Publisher {
 	t.Helper()
-	p, err := rabbitmq.NewPublisher(b, e, rabbitmq.PublisherConfig{})
+	return checkingWith(t, b, e, rabbitmq.PublisherConfig{Strategy: rabbitmq.Plugin})
+}
+
+func checkingWith(t *testing.T, b *rabbitmq.Broker, e rabbitmq.Epochs, cfg rabbitmq.PublisherConfig) *rabbitmq.Publisher {
+	t.Helper()
+	p, err := rabbitmq.NewPublisher(b, e, cfg)
 	require.NoError(t, err)
 	p.CheckEvery(often)
 	run(t, p)

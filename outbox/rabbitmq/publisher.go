@@ -31,7 +31,7 @@ type Publisher struct {
 	broker   *Broker
 	epochs   Epochs
 	cfg      PublisherConfig
-	strategy strategy
+	choose   func(ctx context.Context) (s strategy, why string, err error)
 	logs     throttle
 	alone    chan struct{} // capacity 1: held while suspects are tried
 	blame    blame
@@ -48,10 +48,11 @@ type Publisher struct {
 // PublisherState is how a publisher is doing.
 type PublisherState struct {
 	Connected bool
-	Blocked   bool // the broker takes no messages for now
-	Strategy  Strategy
-	Epoch     int64  // of the connection, or of the last one; 0: there was none
-	Reason    string // why the publisher is not connected, or blocked
+	Blocked   bool     // the broker takes no messages for now
+	Strategy  Strategy // of the connection, or of the last one; before the first what was asked for
+	Why       string   // that strategy
+	Epoch     int64    // of the connection, or of the last one; 0: there was none
+	Reason    string   // why the publisher is not connected, or blocked
 }
 
 // NewPublisher returns a publisher for the broker, with the ledger's count of the broker's lives. It does no I/O.
@@ -62,8 +63,8 @@ func NewPublisher(broker *Broker, epochs Epochs, cfg PublisherConfig) (*Publishe
 	switch {
 	case broker == nil || epochs == nil:
 		return nil, errors.New("rabbitmq: a publisher needs a broker and the ledger's epochs")
-	case cfg.Strategy != Auto && cfg.Strategy != Plugin:
-		return nil, fmt.Errorf("rabbitmq: Strategy is %q, not %q or %q", cfg.Strategy, Auto, Plugin)
+	case cfg.Strategy != Auto && cfg.Strategy != Plugin && cfg.Strategy != Hold:
+		return nil, fmt.Errorf("rabbitmq: Strategy is %q, not %q, %q or %q", cfg.Strategy, Auto, Plugin, Hold)
 	case cfg.Window < 0 || cfg.ConfirmTimeout < 0:
 		return nil, fmt.Errorf("rabbitmq: Window is %d and ConfirmTimeout %v, one is below zero", cfg.Window, cfg.ConfirmTimeout)
 	}
@@ -73,13 +74,14 @@ func NewPublisher(broker *Broker, epochs Epochs, cfg PublisherConfig) (*Publishe
 		}
 	}
 	p := &Publisher{
-		broker: broker, epochs: epochs, cfg: cfg, strategy: plugin{broker},
+		broker: broker, epochs: epochs, cfg: cfg,
 		logs:    throttle{period: 10 * time.Second},
 		alone:   make(chan struct{}, 1),
 		changed: make(chan struct{}),
 		every:   checkEvery,
 	}
-	p.state = PublisherState{Strategy: p.strategy.name(), Reason: "not started"}
+	p.choose = p.chosen
+	p.state = PublisherState{Strategy: cfg.Strategy, Reason: "not started"}
 	return p, nil
 }
 
@@ -122,7 +124,7 @@ func (p *Publisher) serve(ctx context.Context, s *session) error {
 	p.set(s)
 	p.broker.cfg.Observer.connected(RolePublisher)
 	p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "connected for publishing",
-		slog.String("strategy", string(s.strategy.name())), slog.Int64("epoch", s.epoch))
+		slog.String("strategy", string(s.strategy.name())), slog.String("why", s.why), slog.Int64("epoch", s.epoch))
 	cause := p.attend(ctx, s)
 	p.set(nil)
 	s.close(ctx)
@@ -182,6 +184,7 @@ func (p *Publisher) set(s *session) {
 	p.state.Connected, p.state.Blocked, p.state.Reason = s != nil, false, ""
 	if s != nil {
 		p.state.Epoch = s.epoch
+		p.state.Strategy, p.state.Why = s.strategy.name(), s.why
 		p.state.Blocked = s.conn.isBlocked()
 	}
 	close(p.changed)
@@ -206,6 +209,10 @@ func (p *Publisher) State() PublisherState {
 	defer p.mu.Unlock()
 	return p.state
 }
+
+// Ahead reports whether messages are taken ahead of their time: by the strategy of the connection, or of the last one. It is
+// meant for outbox.RelayConfig.
+func (p *Publisher) Ahead() bool { return p.State().Strategy == Plugin }
 
 // awaitSession returns the session that publications go to, or the error of ctx.
 func (p *Publisher) awaitSession(ctx context.Context) (*session, error) {

@@ -16,6 +16,7 @@ type session struct {
 	conn     *connection
 	ch       *amqp.Channel
 	strategy strategy
+	why      string // that one
 	epoch    int64
 	patience time.Duration // for a confirm
 	blame    *blame
@@ -29,12 +30,16 @@ var errClosedHere = errors.New("closed from this side")
 
 // open makes a session: connect, declare everything, join the broker's life.
 func (p *Publisher) open(ctx context.Context) (_ *session, err error) {
+	strategy, why, err := p.choose(ctx)
+	if err != nil {
+		return nil, err
+	}
 	log := func(blocked bool, reason string) { p.onBlocked(ctx, blocked, reason) }
 	conn, err := p.broker.dial(ctx, RolePublisher, log)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, strategy: p.strategy, patience: p.cfg.ConfirmTimeout, blame: &p.blame, ended: make(chan struct{})}
+	s := &session{conn: conn, strategy: strategy, why: why, patience: p.cfg.ConfirmTimeout, blame: &p.blame, ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			s.conn.close(ctx)

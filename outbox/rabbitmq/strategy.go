@@ -20,6 +20,8 @@ const (
 	Auto Strategy = "auto"
 	// Plugin publishes ahead of time to an exchange of type x-delayed-message.
 	Plugin Strategy = "plugin"
+	// Hold leaves messages in the ledger until their time. It needs nothing of the broker.
+	Hold Strategy = "hold"
 )
 
 // strategy is what the strategies differ in.
@@ -29,7 +31,7 @@ type strategy interface {
 	inspect(ctx context.Context, c *connection, ch *amqp.Channel) error
 	// declare makes what the strategy needs besides <ns>.deliver.
 	declare(ctx context.Context, c *connection, ch *amqp.Channel) error
-	// route says where a publication goes at the time now. An error wraps outbox.ErrUnpublishable.
+	// route says where a publication goes at the time now. An error wraps outbox.ErrUnpublishable or outbox.ErrTooSoon.
 	route(p *outbox.Publication, now time.Time) (route, error)
 }
 
@@ -65,4 +67,39 @@ func (s plugin) route(p *outbox.Publication, now time.Time) (route, error) {
 		return route{}, fmt.Errorf("%w: it is %d ms ahead, the delayed exchange takes at most %d", outbox.ErrUnpublishable, delay, int64(maxDelay))
 	}
 	return route{exchange: s.broker.delay(), delay: delay}, nil
+}
+
+// hold takes messages at their time and gives them to the queues.
+type hold struct{ broker *Broker }
+
+func (s hold) name() Strategy { return Hold }
+
+func (s hold) inspect(context.Context, *connection, *amqp.Channel) error { return nil }
+
+func (s hold) declare(context.Context, *connection, *amqp.Channel) error { return nil }
+
+func (s hold) route(p *outbox.Publication, now time.Time) (route, error) {
+	if early := p.FireAt.Sub(now); early > 0 {
+		return route{}, fmt.Errorf("%w: %v ahead", outbox.ErrTooSoon, early)
+	}
+	return route{exchange: s.broker.deliver()}, nil
+}
+
+// chosen returns the strategy for the next connection, and why it is that one.
+func (p *Publisher) chosen(ctx context.Context) (s strategy, why string, err error) {
+	switch p.cfg.Strategy {
+	case Plugin:
+		return plugin{p.broker}, "it was asked for", nil
+	case Hold:
+		return hold{p.broker}, "it was asked for", nil
+	case Auto:
+	}
+	delayed, err := p.broker.Probe(ctx)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case delayed:
+		return plugin{p.broker}, "the broker has exchanges of type " + delayedType, nil
+	}
+	return hold{p.broker}, "the broker has no exchanges of type " + delayedType, nil
 }

@@ -58,6 +58,15 @@ func (s spoiled) route(p *outbox.Publication, now time.Time) (route, error) {
 	return s.strategy.route(p, now)
 }
 
+// spoil makes every connection of p a spoiled one.
+func spoil(p *Publisher, exchange string) {
+	choose := p.choose
+	p.choose = func(ctx context.Context) (strategy, string, error) {
+		s, why, err := choose(ctx)
+		return spoiled{s, exchange}, why, err
+	}
+}
+
 func running(t *testing.T, p *Publisher) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -91,7 +100,7 @@ func batchOf(n int) []outbox.Publication {
 func TestPublisher_MessageThatTheClientCannotEncodeIsFound(t *testing.T) {
 	t.Parallel()
 	p := internalPublisher(t)
-	p.strategy = spoiled{p.strategy, strings.Repeat("x", 300)}
+	spoil(p, strings.Repeat("x", 300))
 	running(t, p)
 	batch := batchOf(30)
 	batch[11].Topic = "bad"
@@ -109,7 +118,7 @@ func TestPublisher_MessageThatTheClientCannotEncodeIsFound(t *testing.T) {
 func TestPublisher_ExchangeThatTakesNothingSpendsFewAttempts(t *testing.T) {
 	t.Parallel()
 	p := internalPublisher(t)
-	p.strategy = spoiled{p.strategy, strings.Repeat("x", 300)}
+	spoil(p, strings.Repeat("x", 300))
 	running(t, p)
 	batch := batchOf(40)
 	for i := range batch {

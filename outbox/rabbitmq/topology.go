@@ -19,7 +19,7 @@ var (
 	// ErrMismatch says that something on the broker exists with other arguments than these settings ask for.
 	ErrMismatch = errors.New("rabbitmq: it exists with other arguments")
 	// ErrNoDelayedExchange says that the broker lacks the exchange type x-delayed-message.
-	ErrNoDelayedExchange = errors.New("rabbitmq: the broker has no exchange type x-delayed-message, and strategies that need none are not built yet")
+	ErrNoDelayedExchange = errors.New("rabbitmq: the broker has no exchange type x-delayed-message")
 )
 
 // names are those of everything on the broker.
