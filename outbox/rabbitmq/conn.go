@@ -27,6 +27,7 @@ type connection struct {
 	limit time.Duration // of one call
 
 	done chan struct{} // closed when the connection has ended
+	said *amqp.Error   // what amqp091 says of its end; nil: closed from this side; read it after done
 	idle sync.WaitGroup
 
 	mu        sync.Mutex
@@ -88,10 +89,12 @@ func (c *connection) watch(closed <-chan *amqp.Error, blocked <-chan amqp.Blocki
 	defer close(c.done)
 	for closed != nil || blocked != nil {
 		select {
-		case _, ok := <-closed:
+		case reason, ok := <-closed: // at most one
 			if !ok {
 				closed = nil
+				continue
 			}
+			c.said = reason
 		case b, ok := <-blocked:
 			if !ok {
 				blocked = nil
@@ -204,6 +207,20 @@ func (c *connection) close(ctx context.Context) {
 	_ = c.wire.Close()
 	<-c.wire.flushed
 	c.idle.Wait()
+}
+
+// cause waits for the end of the connection and returns why it has ended, which is never nil. A broker that says farewell has its reason,
+// and the socket then ends without one of its own.
+func (c *connection) cause() error {
+	<-c.done
+	lost := c.wire.lost()
+	switch {
+	case c.said != nil && (c.said.Server || lost == nil):
+		return c.said
+	case lost != nil:
+		return lost
+	}
+	return errClosedHere
 }
 
 func (c *connection) over() bool {

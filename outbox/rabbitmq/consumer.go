@@ -21,7 +21,7 @@ type Handlers struct {
 	Handle func(ctx context.Context, d outbox.Delivery) error
 	// Unrouted takes what reached no work queue. Nil: <ns>.unrouted is left alone.
 	Unrouted func(ctx context.Context, d outbox.Delivery) error
-	// Keep takes what cannot be read. Required.
+	// Keep takes what cannot be read, of whatever size. Required.
 	Keep func(ctx context.Context, s outbox.Stray) error
 	// Ready returns nil when handlers can work again. It is asked before consuming goes on after handlers have returned
 	// errors for HoldTimeout. Nil: consuming goes on after a pause.
@@ -140,7 +140,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return c.drain(ctx, conn, finished, stop)
 			}
-			err = conn.wire.lost()
+			err = conn.cause()
 			conn.close(ctx)
 			c.broker.cfg.Observer.disconnected(RoleConsumer, err)
 			if time.Since(start) > settledAfter {

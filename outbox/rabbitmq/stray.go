@@ -10,13 +10,9 @@ import (
 	"github.com/duebox/duebox/outbox"
 )
 
-// maxStrayPayload is how much of a malformed delivery's payload is kept. No message of an outbox is larger; what is cut
-// could exceed the largest statement that the database takes, and then nothing behind it would move.
-const maxStrayPayload = 8 << 20
-
-// strayOf is what an operator gets to see of a delivery that is malformed because of err.
+// strayOf is a delivery that is malformed because of err. Whoever keeps it cuts what is too large to be kept.
 func strayOf(d *amqp.Delivery, err error) outbox.Stray {
-	stray := outbox.Stray{
+	return outbox.Stray{
 		Reason:     "malformed",
 		Detail:     err.Error(),
 		MessageID:  d.MessageId,
@@ -24,11 +20,6 @@ func strayOf(d *amqp.Delivery, err error) outbox.Stray {
 		Headers:    headersJSON(d.Headers),
 		Payload:    d.Body,
 	}
-	if len(d.Body) > maxStrayPayload {
-		stray.Payload = d.Body[:maxStrayPayload]
-		stray.Detail += fmt.Sprintf("; the payload had %d bytes and is cut", len(d.Body))
-	}
-	return stray
 }
 
 // headersJSON shows a header table, whatever is in it.
