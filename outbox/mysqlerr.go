@@ -10,21 +10,25 @@ import (
 
 // Numbers of MySQL's and MariaDB's error reference.
 const (
-	erDupEntry        = 1062
-	erNoSavepoint     = 1305
-	erLockWaitTimeout = 1205
-	erLockDeadlock    = 1213
-	erCheckread       = 1020 // MariaDB: record has changed since the snapshot
-	erDiskFull        = 1021
-	erGetErrno        = 1030 // from the storage engine: no space, mostly
-	erRecordFileFull  = 1114
-	erServerShutdown  = 1053
-	erConnCount       = 1040
-	erUserConnCount   = 1203
-	erOptionPrevents  = 1290 // read only
-	erReadOnlyMode    = 1836
-	erQueryInterrupt  = 1317
-	erConnKilled      = 1927 // MariaDB
+	erBadField           = 1054
+	erDupEntry           = 1062
+	erTableAccessDenied  = 1142
+	erColumnAccessDenied = 1143
+	erNoSuchTable        = 1146
+	erNoSavepoint        = 1305
+	erLockWaitTimeout    = 1205
+	erLockDeadlock       = 1213
+	erCheckread          = 1020 // MariaDB: record has changed since the snapshot
+	erDiskFull           = 1021
+	erGetErrno           = 1030 // from the storage engine: no space, mostly
+	erRecordFileFull     = 1114
+	erServerShutdown     = 1053
+	erConnCount          = 1040
+	erUserConnCount      = 1203
+	erOptionPrevents     = 1290 // read only
+	erReadOnlyMode       = 1836
+	erQueryInterrupt     = 1317
+	erConnKilled         = 1927 // MariaDB
 )
 
 func mysqlNumber(err error) uint16 {

@@ -8,13 +8,14 @@ import (
 )
 
 // lateGraces is after how many graces a message that may still be on its way through a busy work queue is sent once more: it
-// may have been lost before it got there, and a queue that is never drained must not hide that.
+// may have been lost before it got there, and a queue that is consumed and never drained must not hide that. While nobody consumes,
+// sending again would help nobody.
 const lateGraces = 10
 
 // overdue schedules again what was published and had no effect within the grace.
-func (r *Reconciler) overdue(ctx context.Context, h *hold, p *Pass) error {
+func (r *Reconciler) overdue(ctx context.Context, rc *runConn, p *Pass) error {
 	queues := queues{depth: r.cfg.Depth, known: map[string]queue{}}
-	err := h.walk(ctx, p, `AND available_at <= UTC_TIMESTAMP(6)`, nil, func(rows []picked) error {
+	err := rc.walk(ctx, p, `AND available_at <= UTC_TIMESTAMP(6)`, nil, func(rows []picked) error {
 		var lost, late, resend, hopeless []picked
 		for _, row := range rows {
 			q, ok := queues.of(ctx, row.topic)
@@ -32,23 +33,30 @@ func (r *Reconciler) overdue(ctx context.Context, h *hold, p *Pass) error {
 		}
 		p.foundRows(FoundLate, late, 0)
 		const why = "last_error = 'published, but no effect within the grace period'"
-		dead, err := r.repair(ctx, h, p, FoundHopeless, hopeless, `UPDATE outbox_messages SET
+		dead, err := r.repair(ctx, rc, p, hopeless, `UPDATE outbox_messages SET
 			state = 'dead', available_at = NULL, revision = revision + 1, `+why)
-		r.store.cfg.Observer.died("overdue", dead)
-		if err != nil {
-			return err
+		p.foundRows(FoundHopeless, dead, 0)
+		if !p.DryRun() {
+			r.store.cfg.Observer.died("overdue", len(dead))
 		}
-		for kind, rows := range map[string][]picked{FoundOverdue: lost, FoundLate: resend} {
-			// repairs is set last: MySQL assigns from left to right.
-			n, err := r.repair(ctx, h, p, kind, rows, `UPDATE outbox_messages SET state = 'scheduled',
-				available_at = UTC_TIMESTAMP(6) + INTERVAL IF(repairs = 0, 0, LEAST(600, POW(2, repairs))) SECOND,
-				revision = revision + 1, `+why+`, repairs = repairs + 1`)
-			r.store.cfg.Observer.repaired("overdue", n)
+		for _, again := range []struct {
+			kind string
+			rows []picked
+		}{{FoundOverdue, lost}, {FoundLate, resend}} {
 			if err != nil {
 				return err
 			}
+			var written []picked
+			// repairs is set last: MySQL assigns from left to right.
+			written, err = r.repair(ctx, rc, p, again.rows, `UPDATE outbox_messages SET state = 'scheduled',
+				available_at = UTC_TIMESTAMP(6) + INTERVAL IF(repairs = 0, 0, LEAST(600, POW(2, repairs))) SECOND,
+				revision = revision + 1, `+why+`, repairs = repairs + 1`)
+			p.foundRows(again.kind, written, len(written))
+			if !p.DryRun() {
+				r.store.cfg.Observer.repaired("overdue", len(written))
+			}
 		}
-		return nil
+		return err
 	})
 	return errors.Join(err, queues.err)
 }

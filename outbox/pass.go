@@ -24,7 +24,9 @@ type Scope struct {
 // others from running.
 type Check struct {
 	Name string
-	Run  func(ctx context.Context, p *Pass) error
+	// Kinds are those of its findings, for whoever counts from zero.
+	Kinds []string
+	Run   func(ctx context.Context, p *Pass) error
 }
 
 // Finding is what a pass found of one kind.
@@ -55,7 +57,8 @@ type Report struct {
 	DryRun   bool                `json:"dry_run"`
 	Looked   map[string]int      `json:"looked"`   // what was looked at, and how many
 	Findings map[string]*Finding `json:"findings"` // by kind
-	Purged   int                 `json:"purged"`   // rows whose retention had ended
+	Purged   int                 `json:"purged"`   // rows whose retention had ended; of a dry run: that would be
+	Left     []string            `json:"left"`     // parts that another process was at
 	Errors   []string            `json:"errors"`   // parts of the pass that could not be completed
 	Seconds  float64             `json:"seconds"`
 }
@@ -93,13 +96,13 @@ type Pass struct {
 
 // Progress is how far a pass has come.
 type Progress struct {
-	Part                  string // what is being done
-	Looked, Found, Mended int    // so far, of the whole pass
+	Part                          string // what is being done
+	Looked, Found, Mended, Purged int    // so far, of the whole pass
 }
 
 func newPass(scope Scope, cfg *ReconcileConfig) *Pass {
 	return &Pass{scope: scope, progress: cfg.Progress, log: cfg.Log, report: Report{
-		Audit: scope.Audit, DryRun: scope.DryRun, Looked: map[string]int{}, Findings: map[string]*Finding{}, Errors: []string{},
+		Audit: scope.Audit, DryRun: scope.DryRun, Looked: map[string]int{}, Findings: map[string]*Finding{}, Left: []string{}, Errors: []string{},
 	}}
 }
 
@@ -138,7 +141,9 @@ func (p *Pass) foundRows(kind string, rows []picked, mended int) {
 	defer p.mu.Unlock()
 	f := p.finding(kind)
 	f.Found += len(rows)
-	f.Mended += mended
+	if !p.DryRun() {
+		f.Mended += mended
+	}
 	for _, row := range rows[:min(len(rows), reportedIDs-len(f.IDs))] {
 		f.IDs = append(f.IDs, strconv.FormatInt(row.id, 10))
 	}
@@ -165,7 +170,7 @@ func (p *Pass) tell() {
 		return
 	}
 	p.mu.Lock()
-	now := Progress{Part: p.part}
+	now := Progress{Part: p.part, Purged: p.report.Purged}
 	for _, n := range p.report.Looked {
 		now.Looked += n
 	}
@@ -192,6 +197,17 @@ func (p *Pass) run(ctx context.Context, part string, do func(ctx context.Context
 		defer p.mu.Unlock()
 		p.errs = append(p.errs, fmt.Errorf("%s: %w", part, err))
 	}
+}
+
+// leave notes that a part was not done, because another process was at it (err is nil) or it could not be found out.
+func (p *Pass) leave(part string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.errs = append(p.errs, fmt.Errorf("%s: %w", part, err))
+		return
+	}
+	p.report.Left = append(p.report.Left, part)
 }
 
 // unbroken turns a panic into an error.

@@ -15,15 +15,15 @@ const (
 
 // purge deletes finished messages whose retention has ended, and what else is kept for a time only. It works in small chunks
 // by primary key and rests at least as long as each took, so that inserts hardly notice.
-func (r *Reconciler) purge(ctx context.Context, h *hold, p *Pass) error {
+func (r *Reconciler) purge(ctx context.Context, rc *runConn, p *Pass) error {
 	retention := r.store.cfg.Retention.Microseconds()
 	for _, state := range []State{Done, Canceled} {
 		for shard := range shards {
 			// index: due (state, shard, available_at); picked by plain SELECT, so that nothing but the rows themselves is locked
-			err := h.purge(ctx, p, "outbox_messages", "FORCE INDEX (due)",
+			err := rc.purge(ctx, p, "outbox_messages", "FORCE INDEX (due)",
 				"state = ? AND shard = ? AND available_at <= UTC_TIMESTAMP(6)", string(state), shard)
 			if err != nil {
-				return fmt.Errorf("purge %s messages: %w", state, err)
+				return fmt.Errorf("%s messages: %w", state, err)
 			}
 		}
 	}
@@ -31,8 +31,8 @@ func (r *Reconciler) purge(ctx context.Context, h *hold, p *Pass) error {
 		"outbox_unrouted":       "kept_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND",                             // index: kept (kept_at)
 		"outbox_reconcile_runs": "requested_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND state <> 'running'", // index: by_age (requested_at)
 	} {
-		if err := h.purge(ctx, p, table, "", where, retention); err != nil {
-			return fmt.Errorf("purge %s: %w", table, err)
+		if err := rc.purge(ctx, p, table, "", where, retention); err != nil {
+			return fmt.Errorf("%s: %w", table, err)
 		}
 	}
 	if p.DryRun() {
@@ -40,7 +40,7 @@ func (r *Reconciler) purge(ctx context.Context, h *hold, p *Pass) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if _, err := h.conn.ExecContext(ctx, `DELETE FROM outbox_relays WHERE seen_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND`,
+	if _, err := rc.conn.ExecContext(ctx, `DELETE FROM outbox_relays WHERE seen_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND`,
 		relayForgotten.Microseconds()); err != nil {
 		return fmt.Errorf("forget relays: %w", err)
 	}
@@ -48,10 +48,10 @@ func (r *Reconciler) purge(ctx context.Context, h *hold, p *Pass) error {
 }
 
 // purge deletes the rows of a table that where picks, by primary key. In a dry run it counts them.
-func (h *hold) purge(ctx context.Context, p *Pass, table, hint, where string, args ...any) error {
+func (rc *runConn) purge(ctx context.Context, p *Pass, table, hint, where string, args ...any) error {
 	from := " FROM " + table + " " + hint + " WHERE " + where
 	if p.DryRun() {
-		n, err := h.ids(ctx, "SELECT COUNT(*)"+from, args...)
+		n, err := rc.ids(ctx, "SELECT COUNT(*)"+from, args...)
 		if err == nil {
 			p.purged(int(n[0]))
 		}
@@ -59,11 +59,11 @@ func (h *hold) purge(ctx context.Context, p *Pass, table, hint, where string, ar
 	}
 	for {
 		start := time.Now()
-		ids, err := h.ids(ctx, "SELECT id"+from+" LIMIT ?", append(slices.Clip(args), purgeRows)...)
+		ids, err := rc.ids(ctx, "SELECT id"+from+" LIMIT ?", append(slices.Clip(args), purgeRows)...)
 		if err != nil || len(ids) == 0 {
 			return err
 		}
-		n, err := h.remove(ctx, "DELETE FROM "+table+" WHERE id IN ("+marks(len(ids))+") AND "+where, append(anys(ids), args...))
+		n, err := rc.remove(ctx, "DELETE FROM "+table+" WHERE id IN ("+marks(len(ids))+") AND "+where, append(anys(ids), args...))
 		p.purged(int(n))
 		if err != nil || len(ids) < purgeRows {
 			return err
@@ -74,8 +74,8 @@ func (h *hold) purge(ctx context.Context, p *Pass, table, hint, where string, ar
 	}
 }
 
-func (h *hold) remove(ctx context.Context, statement string, args []any) (int64, error) {
+func (rc *runConn) remove(ctx context.Context, statement string, args []any) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return execCount(ctx, h.conn, statement, args...)
+	return execCount(ctx, rc.conn, statement, args...)
 }

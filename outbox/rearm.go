@@ -30,8 +30,8 @@ func (r *Reconciler) Rearm(ctx context.Context) (report Report, again time.Durat
 	case todo.rest > 0:
 		return Report{}, todo.rest, nil
 	}
-	report, err = r.record(ctx, RunRearm, Scope{}, 0, func(ctx context.Context, h *hold, p *Pass) {
-		p.run(ctx, "schedule again what an earlier broker epoch held", func(ctx context.Context, p *Pass) error { return r.rearm(ctx, h, p) })
+	report, err = r.record(ctx, RunRearm, Scope{}, 0, func(ctx context.Context, rc *runConn, p *Pass) {
+		p.run(ctx, partRearm, func(ctx context.Context, p *Pass) error { return r.rearm(ctx, rc, p) })
 	})
 	again = rearmRest
 	if report.Skipped || err != nil {
@@ -94,8 +94,8 @@ func (r *Reconciler) farAhead() int64 { return (r.cfg.Grace + time.Second).Micro
 
 // rearm is done under the lock of its kind. If we die on the way, the next one begins again: what was scheduled already is not
 // published any more.
-func (r *Reconciler) rearm(ctx context.Context, h *hold, p *Pass) error {
-	todo, err := r.rearming(ctx, h.conn)
+func (r *Reconciler) rearm(ctx context.Context, rc *runConn, p *Pass) error {
+	todo, err := r.rearming(ctx, rc.conn)
 	if err != nil || !epochs || !todo.needed || todo.rest > 0 {
 		return err
 	}
@@ -103,21 +103,24 @@ func (r *Reconciler) rearm(ctx context.Context, h *hold, p *Pass) error {
 	total := 0
 	kind := FoundEpoch
 	again := func(rows []picked) error {
-		n, err := r.repair(ctx, h, p, kind, rows, `UPDATE outbox_messages SET
+		written, err := r.repair(ctx, rc, p, rows, `UPDATE outbox_messages SET
 			state = 'scheduled', revision = revision + 1,
 			available_at = GREATEST(due_at, available_at - INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6))`, grace)
-		total += n
-		r.store.cfg.Observer.repaired(kind, n)
+		p.foundRows(kind, written, len(written))
+		if !p.DryRun() {
+			total += len(written)
+			r.store.cfg.Observer.repaired(kind, len(written))
+		}
 		return err
 	}
 	// What is due by now first.
-	err = h.walk(ctx, p, `AND available_at <= UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND AND broker_epoch < ?`, []any{grace, todo.before}, again)
+	err = rc.walk(ctx, p, `AND available_at <= UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND AND broker_epoch < ?`, []any{grace, todo.before}, again)
 	if err == nil {
-		err = h.walk(ctx, p, `AND broker_epoch < ?`, []any{todo.before}, again)
+		err = rc.walk(ctx, p, `AND broker_epoch < ?`, []any{todo.before}, again)
 	}
 	if err == nil && todo.ahead {
 		kind = FoundAhead
-		err = h.walk(ctx, p, `AND available_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND`, []any{r.farAhead()}, again)
+		err = rc.walk(ctx, p, `AND available_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND`, []any{r.farAhead()}, again)
 	}
 	if err != nil || p.DryRun() {
 		return err
@@ -126,7 +129,7 @@ func (r *Reconciler) rearm(ctx context.Context, h *hold, p *Pass) error {
 	defer cancel()
 	// The first assignment reads the old rearmed_epoch: MySQL assigns from left to right. Where there was nothing to do, no rest
 	// is needed.
-	if _, err := h.conn.ExecContext(ctx, `UPDATE outbox_meta SET
+	if _, err := rc.conn.ExecContext(ctx, `UPDATE outbox_meta SET
 			rearms = IF(rearmed_epoch < ?, 1, rearms + 1), rearmed_epoch = ?,
 			rearmed_at = IF(?, UTC_TIMESTAMP(6), rearmed_at)
 		WHERE id = 1 AND rearmed_epoch <= ?`, todo.epoch, todo.epoch, total > 0, todo.epoch); err != nil {

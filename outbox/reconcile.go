@@ -29,7 +29,8 @@ type ReconcileConfig struct {
 	Ahead func() bool
 	// Checks are the application's own audits.
 	Checks []Check
-	// Owner names this process in the records of its runs, 1 to 64 bytes of [A-Za-z0-9._-]. Default: as RelayConfig.Owner.
+	// Owner names this process in the records of its runs, 1 to 64 bytes of [A-Za-z0-9._-]. Beside a relay: Relay.Owner, so that a
+	// process has one name. Default: one that is made as that of RelayConfig.Owner.
 	Owner string
 	// Progress is told how far a run has come, often and from the goroutine that runs it. Default: nobody.
 	Progress func(Progress)
@@ -83,82 +84,86 @@ func (r *Reconciler) Run(ctx context.Context, scope Scope) (Report, error) {
 	return r.run(ctx, scope, 0)
 }
 
-// RunRequested executes the oldest run that Store.RequestRun has asked for, if there is one, and returns its report. Report.Run is
-// 0 if there was none, or another one of its kind is under way.
+// RunRequested executes the oldest run that Store.RequestRun has asked for and that can be begun, and returns its report. Report.Run
+// is 0 if there was none, or if others of the kinds that are asked for are under way.
 func (r *Reconciler) RunRequested(ctx context.Context) (Report, error) {
-	id, scope, found, err := r.store.nextRequested(ctx)
-	if err != nil || !found {
-		return Report{}, err
+	for _, kind := range []RunKind{RunPass, RunAudit} {
+		id, scope, found, err := r.store.nextRequested(ctx, kind)
+		if err != nil {
+			return Report{}, err
+		}
+		if !found {
+			continue
+		}
+		if report, err := r.run(ctx, scope, id); err != nil || !report.Skipped {
+			return report, err
+		}
 	}
-	return r.run(ctx, scope, id)
+	return Report{}, nil
 }
 
 func (r *Reconciler) run(ctx context.Context, scope Scope, requested int64) (Report, error) {
-	return r.record(ctx, scope.kind(), scope, requested, func(ctx context.Context, h *hold, p *Pass) {
+	return r.record(ctx, scope.kind(), scope, requested, func(ctx context.Context, rc *runConn, p *Pass) {
 		if !reconciles {
 			return
 		}
-		r.pass(ctx, h, p)
+		r.pass(ctx, rc, p)
 		if scope.Audit {
-			r.audit(ctx, h, p)
+			r.audit(ctx, rc, p)
 		}
 	})
 }
 
 // record takes the lock of the kind, writes down that a run has begun, does it, and writes down how it ended.
-func (r *Reconciler) record(ctx context.Context, kind RunKind, scope Scope, requested int64, do func(context.Context, *hold, *Pass)) (Report, error) {
+func (r *Reconciler) record(ctx context.Context, kind RunKind, scope Scope, requested int64, do func(context.Context, *runConn, *Pass)) (Report, error) {
 	start := time.Now()
 	p := newPass(scope, &r.cfg)
-	err := r.hold(ctx, func(ctx context.Context, h *hold) error {
-		got, err := h.lock(ctx, kind)
-		if err != nil {
+	err := r.withConn(ctx, func(ctx context.Context, rc *runConn) error {
+		got, err := rc.lock(ctx, kind)
+		if err != nil || !got {
+			p.report.Skipped = !got
 			return err
 		}
-		if got {
-			defer h.unlock(ctx, kind) // and not only by closing the connection, of which the server hears later
-			p.report.Run, err = h.begin(ctx, kind, scope.DryRun, requested, r.cfg.Owner)
-		}
-		if err != nil {
+		defer rc.unlock(ctx, kind) // and not only by closing the connection, of which the server hears later
+		if p.report.Run, err = rc.begin(ctx, kind, scope.DryRun, requested, r.cfg.Owner); err != nil || p.report.Run == 0 {
+			p.report.Skipped = err == nil
 			return err
 		}
-		if p.report.Run == 0 {
-			p.report.Skipped = true
-			return nil
-		}
-		do(ctx, h, p)
+		do(ctx, rc, p)
 		report, err := p.end(ctx, start)
-		return errors.Join(err, h.finish(ctx, report, err))
+		return errors.Join(err, rc.finish(ctx, report, err))
 	})
 	return p.report, err
 }
 
-// pass does the daily work. In an audit another process may be at it: then it is left to that one.
-func (r *Reconciler) pass(ctx context.Context, h *hold, p *Pass) {
+// pass does the daily work. What another process is at, as it may be in an audit, is left to that one.
+func (r *Reconciler) pass(ctx context.Context, rc *runConn, p *Pass) {
 	if p.scope.Audit {
-		got, err := h.lock(ctx, RunPass)
+		got, err := rc.lock(ctx, RunPass)
 		if err != nil || !got {
-			p.run(ctx, "lock the pass", func(context.Context, *Pass) error { return err })
+			p.leave("the pass", err)
 			return
 		}
-		defer h.unlock(ctx, RunPass)
+		defer rc.unlock(ctx, RunPass)
 	}
-	p.run(ctx, "schedule again what an earlier broker epoch held", func(ctx context.Context, p *Pass) error {
-		got, err := h.lock(ctx, RunRearm)
-		if err != nil || !got { // somebody is at it
-			return err
-		}
-		defer h.unlock(ctx, RunRearm)
-		return r.rearm(ctx, h, p)
-	})
-	p.run(ctx, "schedule overdue messages again", func(ctx context.Context, p *Pass) error { return r.overdue(ctx, h, p) })
-	p.run(ctx, "purge", func(ctx context.Context, p *Pass) error { return r.purge(ctx, h, p) })
+	if got, err := rc.lock(ctx, RunRearm); err != nil || !got {
+		p.leave(partRearm, err)
+	} else {
+		p.run(ctx, partRearm, func(ctx context.Context, p *Pass) error { return r.rearm(ctx, rc, p) })
+		rc.unlock(ctx, RunRearm)
+	}
+	p.run(ctx, "schedule overdue messages again", func(ctx context.Context, p *Pass) error { return r.overdue(ctx, rc, p) })
+	p.run(ctx, "purge", func(ctx context.Context, p *Pass) error { return r.purge(ctx, rc, p) })
 }
 
+// partRearm is the part of a pass that Rearm consists of.
+const partRearm = "schedule again what the broker has lost"
+
 // audit reports what waits for an operator, and runs the application's checks.
-func (r *Reconciler) audit(ctx context.Context, h *hold, p *Pass) {
+func (r *Reconciler) audit(ctx context.Context, rc *runConn, p *Pass) {
 	p.run(ctx, "look at dead messages", func(ctx context.Context, p *Pass) error {
 		for shard := range shards {
-			err := h.report(ctx, p, FoundDead, "dead messages", `SELECT id FROM outbox_messages FORCE INDEX (due)
+			err := rc.report(ctx, p, FoundDead, "dead messages", `SELECT id FROM outbox_messages FORCE INDEX (due)
 				WHERE state = 'dead' AND shard = ? AND id > ? ORDER BY id LIMIT ?`, shard) // index: due (state, shard), with the id
 			if err != nil {
 				return err
@@ -167,19 +172,20 @@ func (r *Reconciler) audit(ctx context.Context, h *hold, p *Pass) {
 		return nil
 	})
 	p.run(ctx, "look at kept deliveries", func(ctx context.Context, p *Pass) error {
-		return h.report(ctx, p, FoundKept, "kept deliveries", `SELECT id FROM outbox_unrouted WHERE id > ? ORDER BY id LIMIT ?`)
+		// What was unrouted is a message of the ledger, and either scheduled again or dead.
+		return rc.report(ctx, p, FoundKept, "kept deliveries", `SELECT id FROM outbox_unrouted WHERE reason <> 'unrouted' AND id > ? ORDER BY id LIMIT ?`)
 	})
 	for _, check := range r.cfg.Checks {
 		p.run(ctx, "check "+check.Name, func(ctx context.Context, p *Pass) error {
-			return h.during(ctx, func(ctx context.Context) error { return check.Run(ctx, p) })
+			return rc.during(ctx, func(ctx context.Context) error { return check.Run(ctx, p) })
 		})
 	}
 }
 
 // report reports the ids that a query returns, in chunks: its last two parameters are the id after which to go on, and how many.
-func (h *hold) report(ctx context.Context, p *Pass, kind, what, query string, args ...any) error {
+func (rc *runConn) report(ctx context.Context, p *Pass, kind, what, query string, args ...any) error {
 	for after := int64(0); ; {
-		ids, err := h.ids(ctx, query, append(slices.Clip(args), after, reportRows)...)
+		ids, err := rc.ids(ctx, query, append(slices.Clip(args), after, reportRows)...)
 		if err != nil {
 			return err
 		}
@@ -198,8 +204,8 @@ func (h *hold) report(ctx context.Context, p *Pass, kind, what, query string, ar
 
 const reportRows = 5000
 
-func (h *hold) ids(ctx context.Context, query string, args ...any) ([]int64, error) {
+func (rc *runConn) ids(ctx context.Context, query string, args ...any) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return queryIDs(ctx, h.conn, query, args...)
+	return queryIDs(ctx, rc.conn, query, args...)
 }

@@ -41,7 +41,7 @@ func TestReconciler_SchedulesAgainWhatStayedWithoutEffect(t *testing.T) {
 	l.exec(t, "UPDATE outbox_messages SET state = 'published', available_at = UTC_TIMESTAMP(6) WHERE id = ?", overdue.ID)
 	report, err = rec.Run(t.Context(), outbox.Scope{})
 	require.NoError(t, err)
-	require.Equal(t, 1, report.Of(outbox.FoundHopeless).Mended)
+	require.Equal(t, outbox.Finding{Found: 1, IDs: []string{"1"}}, report.Of(outbox.FoundHopeless))
 	require.Zero(t, report.Of(outbox.FoundOverdue).Mended)
 	require.Equal(t, outbox.Dead, l.record(t, overdue.ID).State)
 }

@@ -24,10 +24,10 @@ type picked struct {
 
 // walk reads published rows shard by shard in index order by plain SELECT, and hands them over in chunks. The condition may
 // only name columns.
-func (h *hold) walk(ctx context.Context, p *Pass, where string, args []any, do func(rows []picked) error) error {
+func (rc *runConn) walk(ctx context.Context, p *Pass, where string, args []any, do func(rows []picked) error) error {
 	for shard := range shards {
 		for from := (position{}); ; {
-			rows, err := h.pick(ctx, shard, from, where, args)
+			rows, err := rc.pick(ctx, shard, from, where, args)
 			if err != nil {
 				return err
 			}
@@ -45,12 +45,12 @@ func (h *hold) walk(ctx context.Context, p *Pass, where string, args []any, do f
 	return nil
 }
 
-func (h *hold) pick(ctx context.Context, shard int, from position, where string, args []any) ([]picked, error) {
+func (rc *runConn) pick(ctx context.Context, shard int, from position, where string, args []any) ([]picked, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	at := fromMicros(from.available).Format(sqlTime)
 	// index: due (state, shard, available_at)
-	rows, err := queryAll(ctx, h.conn, func(rows *sql.Rows, p *picked) error {
+	rows, err := queryAll(ctx, rc.conn, func(rows *sql.Rows, p *picked) error {
 		return rows.Scan(&p.id, &p.revision, &p.topic, &p.available, &p.overdue, &p.repairs)
 	}, `SELECT id, revision, topic, `+micros1970("available_at")+`,
 			TIMESTAMPDIFF(MICROSECOND, available_at, UTC_TIMESTAMP(6)), repairs
@@ -63,46 +63,45 @@ func (h *hold) pick(ctx context.Context, shard int, from position, where string,
 	return rows, nil
 }
 
-// repair writes rows that are still published as they were read, in one transaction, and reports them under kind. What somebody
-// holds locked is that one's work and left out. If the rows cannot be written together they are written one by one, and one
-// that cannot be written at all is reported as broken. It returns how many were written.
-func (r *Reconciler) repair(ctx context.Context, h *hold, p *Pass, kind string, rows []picked, update string, args ...any) (int, error) {
-	if len(rows) == 0 {
-		return 0, nil
+// repair writes rows that are still published as they were read, in one transaction, and returns those. What somebody holds locked
+// is that one's work and left out. If the rows cannot be written together they are written one by one, and one that
+// cannot be written at all is reported as broken. A dry run returns all of them and writes nothing.
+func (r *Reconciler) repair(ctx context.Context, rc *runConn, p *Pass, rows []picked, update string, args ...any) ([]picked, error) {
+	if len(rows) == 0 || p.DryRun() {
+		return rows, nil
 	}
-	if p.DryRun() {
-		p.foundRows(kind, rows, 0)
-		return 0, nil
+	written, err := rc.write(ctx, rows, update, args)
+	if err == nil || ctx.Err() != nil || isOthersFault(err) {
+		return written, err
 	}
-	written, err := h.write(ctx, rows, update, args)
-	switch {
-	case err == nil:
-		p.foundRows(kind, written, len(written))
-		return len(written), nil
-	case ctx.Err() != nil || IsOutage(err) || errors.Is(err, context.DeadlineExceeded):
-		return 0, err
-	case len(rows) == 1 && IsRetryable(err): // busy after all
-		return 0, nil
-	case len(rows) == 1:
-		p.Found(FoundBroken, strconv.FormatInt(rows[0].id, 10), false)
-		r.cfg.Log.LogAttrs(ctx, slog.LevelError, "message cannot be scheduled again", slog.Int64("id", rows[0].id), slog.Any("error", err))
-		return 0, nil
-	}
-	total := 0
-	for i := range rows {
-		n, err := r.repair(ctx, h, p, kind, rows[i:i+1], update, args...)
-		total += n
-		if err != nil {
-			return total, err
+	for _, row := range rows {
+		one, err := rc.write(ctx, []picked{row}, update, args)
+		switch {
+		case err == nil:
+			written = append(written, one...)
+		case ctx.Err() != nil || isOthersFault(err):
+			return written, err
+		case !IsRetryable(err): // a retryable one is busy after all
+			p.Found(FoundBroken, strconv.FormatInt(row.id, 10), false)
+			r.cfg.Log.LogAttrs(ctx, slog.LevelError, "message cannot be scheduled again", slog.Int64("id", row.id), slog.Any("error", err))
 		}
 	}
-	return total, nil
+	return written, nil
 }
 
-func (h *hold) write(ctx context.Context, rows []picked, update string, args []any) ([]picked, error) {
+// isOthersFault tells an error that every row would meet from one that may be this row's.
+func isOthersFault(err error) bool {
+	switch mysqlNumber(err) {
+	case erTableAccessDenied, erColumnAccessDenied, erNoSuchTable, erBadField:
+		return true
+	}
+	return IsOutage(err) || errors.Is(err, context.DeadlineExceeded)
+}
+
+func (rc *runConn) write(ctx context.Context, rows []picked, update string, args []any) ([]picked, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	tx, err := h.conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	tx, err := rc.conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return nil, fmt.Errorf("begin: %w", err)
 	}

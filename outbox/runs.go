@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -85,8 +86,21 @@ func (s *Store) LookupRun(ctx context.Context, id int64) (Run, error) {
 	return s.lookupRun(ctx, "id = ?", id)
 }
 
-// LastRun reads the newest completed run of a kind that was no dry run; ErrNoRun if there is none. An audit is a pass as well.
+// LastRun reads the newest completed run of a kind that was no dry run; ErrNoRun if there is none. An audit is a pass as well, and
+// so for RunPass it may be that of an audit.
 func (s *Store) LastRun(ctx context.Context, kind RunKind) (Run, error) {
+	run, err := s.lastRun(ctx, kind)
+	if kind != RunPass || err != nil && !errors.Is(err, ErrNoRun) {
+		return run, err
+	}
+	audit, none := s.lastRun(ctx, RunAudit)
+	if errors.Is(none, ErrNoRun) || none == nil && audit.FinishedAt.Before(run.FinishedAt) {
+		return run, err
+	}
+	return audit, none
+}
+
+func (s *Store) lastRun(ctx context.Context, kind RunKind) (Run, error) {
 	// index: by_state (state, kind, dry_run, finished_at)
 	return s.lookupRun(ctx, "state = 'completed' AND kind = ? AND dry_run = FALSE ORDER BY finished_at DESC LIMIT 1", string(kind))
 }
@@ -124,14 +138,13 @@ func (s *Store) lookupRun(ctx context.Context, where string, args ...any) (Run, 
 	return r, nil
 }
 
-// nextRequested returns the oldest run that waits to be executed.
-func (s *Store) nextRequested(ctx context.Context) (id int64, scope Scope, found bool, err error) {
+// nextRequested returns the oldest run of a kind that waits to be executed.
+func (s *Store) nextRequested(ctx context.Context, kind RunKind) (id int64, scope Scope, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	var kind RunKind
-	// index: by_state (state)
-	err = s.sql.QueryRowContext(ctx, `SELECT id, kind, dry_run FROM outbox_reconcile_runs
-		WHERE state = 'requested' ORDER BY id LIMIT 1`).Scan(&id, &kind, &scope.DryRun)
+	// index: by_state (state, kind)
+	err = s.sql.QueryRowContext(ctx, `SELECT id, dry_run FROM outbox_reconcile_runs
+		WHERE state = 'requested' AND kind = ? ORDER BY id LIMIT 1`, string(kind)).Scan(&id, &scope.DryRun)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, Scope{}, false, nil
 	}
@@ -144,16 +157,16 @@ func (s *Store) nextRequested(ctx context.Context) (id int64, scope Scope, found
 
 // begin writes down that a run has begun: as the requested one with this id, or as a new one if id is 0. The caller holds the
 // lock of the kind, so who ran before has ended. It returns 0 if another has executed the requested run meanwhile.
-func (h *hold) begin(ctx context.Context, kind RunKind, dryRun bool, requested int64, owner string) (int64, error) {
+func (rc *runConn) begin(ctx context.Context, kind RunKind, dryRun bool, requested int64, owner string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if _, err := h.conn.ExecContext(ctx, `UPDATE outbox_reconcile_runs SET
+	if _, err := rc.conn.ExecContext(ctx, `UPDATE outbox_reconcile_runs SET
 			state = 'incomplete', finished_at = UTC_TIMESTAMP(6), last_error = 'its process has ended, or lost the database'
 		WHERE state = 'running' AND kind = ?`, string(kind)); err != nil {
 		return 0, fmt.Errorf("end the record of a run that was cut off: %w", err)
 	}
 	if requested != 0 {
-		n, err := execCount(ctx, h.conn, `UPDATE outbox_reconcile_runs SET
+		n, err := execCount(ctx, rc.conn, `UPDATE outbox_reconcile_runs SET
 				state = 'running', owner = ?, started_at = UTC_TIMESTAMP(6)
 			WHERE id = ? AND state = 'requested'`, []byte(owner), requested)
 		if err != nil {
@@ -161,7 +174,7 @@ func (h *hold) begin(ctx context.Context, kind RunKind, dryRun bool, requested i
 		}
 		return requested * n, nil
 	}
-	res, err := h.conn.ExecContext(ctx, `INSERT INTO outbox_reconcile_runs
+	res, err := rc.conn.ExecContext(ctx, `INSERT INTO outbox_reconcile_runs
 			(kind, state, dry_run, owner, requested_at, started_at)
 		VALUES (?, 'running', ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))`, string(kind), dryRun, []byte(owner))
 	if err != nil {
@@ -171,7 +184,7 @@ func (h *hold) begin(ctx context.Context, kind RunKind, dryRun bool, requested i
 }
 
 // finish writes down how a run has ended. It outlives ctx, so that a worker that drains leaves a true record.
-func (h *hold) finish(ctx context.Context, report Report, cause error) error {
+func (rc *runConn) finish(ctx context.Context, report Report, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
 	text, err := json.Marshal(report)
@@ -180,9 +193,9 @@ func (h *hold) finish(ctx context.Context, report Report, cause error) error {
 	}
 	state, why := RunCompleted, any(nil)
 	if cause != nil {
-		state, why = RunIncomplete, errorText(cause)
+		state, why = RunIncomplete, strings.ReplaceAll(errorText(cause), "\n", "; ")
 	}
-	for _, c := range []conn{h.conn, h.store.sql} { // the run's own connection may be why it has ended
+	for _, c := range []conn{rc.conn, rc.store.sql} { // the run's own connection may be why it has ended
 		if _, err = c.ExecContext(ctx, `UPDATE outbox_reconcile_runs SET
 				state = ?, report = ?, last_error = ?, finished_at = UTC_TIMESTAMP(6)
 			WHERE id = ? AND state = 'running'`, string(state), text, why, report.Run); err == nil {

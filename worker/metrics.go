@@ -93,7 +93,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 
 // preset makes every counter exist from the start: an alert on the increase of one that appears with its first count misses
 // that one.
-func (m *metrics) preset(namespace string, topics []string) {
+func (m *metrics) preset(namespace string, topics []string, checks []outbox.Check) {
 	for _, outcome := range []string{confirmed, nacked, unpublishable, unconfirmed, notSent} {
 		m.published.WithLabelValues(outcome)
 	}
@@ -124,9 +124,13 @@ func (m *metrics) preset(namespace string, topics []string) {
 	for _, kind := range []outbox.RunKind{outbox.RunPass, outbox.RunAudit} {
 		m.lastRun.WithLabelValues(string(kind))
 	}
-	for _, finding := range []string{
+	findings := []string{
 		outbox.FoundEpoch, outbox.FoundAhead, outbox.FoundOverdue, outbox.FoundLate, outbox.FoundHopeless, outbox.FoundDead, outbox.FoundKept, outbox.FoundBroken,
-	} {
+	}
+	for _, check := range checks {
+		findings = append(findings, check.Kinds...)
+	}
+	for _, finding := range findings {
 		m.found.WithLabelValues(finding)
 		m.mended.WithLabelValues(finding)
 	}
@@ -224,6 +228,9 @@ func (m *metrics) run(kind outbox.RunKind, report outbox.Report, err error) {
 		m.runSeconds.WithLabelValues(string(kind)).Observe(report.Seconds)
 	}
 	m.runs.WithLabelValues(string(kind), outcome).Inc()
+	if report.DryRun {
+		return
+	}
 	for finding, f := range report.Findings {
 		m.found.WithLabelValues(finding).Add(float64(f.Found))
 		m.mended.WithLabelValues(finding).Add(float64(f.Mended))

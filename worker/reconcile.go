@@ -84,7 +84,7 @@ func (w *Worker) rearm(ctx context.Context) {
 
 // ReconcileReadiness says how the reconciler is doing, whoever runs it.
 type ReconcileReadiness struct {
-	LastPass  *time.Time `json:"last_pass"`  // when the last complete one ended; null: never
+	LastPass  *time.Time `json:"last_pass"`  // when the last complete one ended, audits included; null: never, or the database does not say
 	LastAudit *time.Time `json:"last_audit"` // the same of audits
 	// Found is what the last complete pass has found, by kind.
 	Found map[string]int `json:"found,omitempty"`

@@ -165,7 +165,7 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 	if err != nil {
 		return err
 	}
-	w.metrics.preset(cfg.Namespace, topics)
+	w.metrics.preset(cfg.Namespace, topics, cfg.Checks)
 	effects = maps.Clone(effects)
 	w.consumer, err = rabbitmq.NewConsumer(broker, topics, rabbitmq.Handlers{
 		Handle: func(ctx context.Context, d outbox.Delivery) error {

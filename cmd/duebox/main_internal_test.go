@@ -207,7 +207,7 @@ func TestReconcile_ExitCodes(t *testing.T) {
 	require.Contains(t, stdout, "  overdue: found 1, mended 0: 2\n")
 	code, _, stderr = execute(t, env, "reconcile", "--check")
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "the pass has found 1 faults")
+	require.Contains(t, stderr, "faults found: 1")
 
 	// Somebody else's pass does not end.
 	conn, err := db.Conn(t.Context())

@@ -42,7 +42,7 @@ Exit codes: 0 the pass is complete, 2 it could not run to its end, and with --ch
 				return fail(cannotBegin, err)
 			}
 			if found := report.Found(); check && found > 0 {
-				return fail(wentWrong, fmt.Errorf("the pass has found %d faults", found))
+				return fail(wentWrong, fmt.Errorf("faults found: %d", found))
 			}
 			return nil
 		},
@@ -135,7 +135,7 @@ func showProgress(w io.Writer) (progress func(outbox.Progress), done func()) {
 			return
 		}
 		shown, part = time.Now(), p.Part
-		_, _ = fmt.Fprintf(file, "%s%s: %d looked at, %d found, %d mended", clearLine, p.Part, p.Looked, p.Found, p.Mended)
+		_, _ = fmt.Fprintf(file, "%s%s: looked at %d, found %d, mended %d, purged %d", clearLine, p.Part, p.Looked, p.Found, p.Mended, p.Purged)
 	}
 	return progress, func() { _, _ = io.WriteString(file, clearLine) }
 }
@@ -152,8 +152,18 @@ func printReport(w io.Writer, r outbox.Report, asJSON bool) error {
 	if r.DryRun {
 		how = "dry " + how
 	}
-	fmt.Fprintf(&b, "%s %d: found %d, purged %d, in %v\n", how, r.Run, r.Found(), r.Purged,
+	state, purged := "", "purged"
+	if len(r.Errors) > 0 {
+		state = ", incomplete"
+	}
+	if r.DryRun {
+		purged = "to be purged"
+	}
+	fmt.Fprintf(&b, "%s %d%s: found %d, %s %d, in %v\n", how, r.Run, state, r.Found(), purged, r.Purged,
 		time.Duration(r.Seconds*float64(time.Second)).Round(time.Millisecond))
+	for _, part := range r.Left {
+		fmt.Fprintf(&b, "  left to another process that is at it: %s\n", part)
+	}
 	for _, what := range slices.Sorted(maps.Keys(r.Looked)) {
 		fmt.Fprintf(&b, "  looked at %d %s\n", r.Looked[what], what)
 	}

@@ -4,24 +4,25 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"time"
 )
 
 const (
 	// The server ends a connection that says nothing for so long, and with it frees the locks of a process that has vanished.
-	holdIdle = 60 * time.Second
-	holdPing = 15 * time.Second
+	connIdle = 60 * time.Second
+	connPing = 15 * time.Second
 )
 
-// hold is a connection with locks of the database server. The locks save double work; correctness does not need them.
-type hold struct {
+// runConn is the connection of a run, with locks of the database server. The locks save double work; correctness does not need them.
+type runConn struct {
 	store *Store
 	conn  *sql.Conn
 }
 
-// hold gives fn a connection of its own and closes it afterwards, which frees what fn has locked.
-func (r *Reconciler) hold(ctx context.Context, fn func(ctx context.Context, h *hold) error) error {
+// withConn gives fn a connection of its own and closes it afterwards, which frees what fn has locked.
+func (r *Reconciler) withConn(ctx context.Context, fn func(ctx context.Context, rc *runConn) error) error {
 	opening, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	conn, err := r.store.sql.Conn(opening)
@@ -34,7 +35,7 @@ func (r *Reconciler) hold(ctx context.Context, fn func(ctx context.Context, h *h
 		_ = conn.Close()
 	}()
 	for _, set := range []string{
-		fmt.Sprintf("SET SESSION wait_timeout = %d", int(holdIdle.Seconds())),
+		fmt.Sprintf("SET SESSION wait_timeout = %d", int(connIdle.Seconds())),
 		"SET SESSION innodb_lock_wait_timeout = 1",
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 	} {
@@ -42,49 +43,52 @@ func (r *Reconciler) hold(ctx context.Context, fn func(ctx context.Context, h *h
 			return fmt.Errorf("set up the reconciler's connection: %w", err)
 		}
 	}
-	return fn(ctx, &hold{r.store, conn})
+	return fn(ctx, &runConn{r.store, conn})
 }
 
 // The lock's name holds the schema: the server has one set of names for all. It takes 64 characters.
 const lockName = "CONCAT('duebox.', ?, '.', LEFT(SHA2(DATABASE(), 256), 32))"
 
 // lock takes the lock of a kind of run, if nobody has it.
-func (h *hold) lock(ctx context.Context, kind RunKind) (bool, error) {
+func (rc *runConn) lock(ctx context.Context, kind RunKind) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var got sql.NullInt64
-	if err := h.conn.QueryRowContext(ctx, "SELECT GET_LOCK("+lockName+", 0)", string(kind)).Scan(&got); err != nil {
+	if err := rc.conn.QueryRowContext(ctx, "SELECT GET_LOCK("+lockName+", 0)", string(kind)).Scan(&got); err != nil {
 		return false, fmt.Errorf("lock the run: %w", err)
 	}
 	return got.Int64 == 1, nil
 }
 
 // unlock gives a lock back. If that goes wrong, closing the connection does it.
-func (h *hold) unlock(ctx context.Context, kind RunKind) {
+func (rc *runConn) unlock(ctx context.Context, kind RunKind) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	_, _ = h.conn.ExecContext(ctx, "DO RELEASE_LOCK("+lockName+")", string(kind))
+	_, _ = rc.conn.ExecContext(ctx, "DO RELEASE_LOCK("+lockName+")", string(kind))
 }
 
 // during runs fn, which does not use the connection, and keeps the connection alive meanwhile. When it is lost, and the locks with
 // it, the context of fn ends.
-func (h *hold) during(ctx context.Context, fn func(ctx context.Context) error) error {
+func (rc *runConn) during(ctx context.Context, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	pinging := make(chan struct{})
 	go func() {
 		defer close(pinging)
-		for sleep(ctx, holdPing) == nil {
+		for sleep(ctx, connPing) == nil {
 			ping, stop := context.WithTimeout(ctx, statementTimeout)
-			err := h.conn.PingContext(ping)
+			err := rc.conn.PingContext(ping)
 			stop()
 			if err != nil && ctx.Err() == nil {
 				cancel(fmt.Errorf("the reconciler's connection was lost: %w", err))
 			}
 		}
 	}()
-	defer func() {
-		cancel(nil)
-		<-pinging
-	}()
-	return fn(ctx)
+	err := fn(ctx)
+	lost := context.Cause(ctx)
+	cancel(nil)
+	<-pinging
+	if err != nil && lost != nil && !errors.Is(err, lost) {
+		err = fmt.Errorf("%w (%w)", err, lost)
+	}
+	return err
 }
