@@ -81,6 +81,8 @@ func (s *Store) countAttempt(ctx context.Context, d Delivery, cause error) (Outc
 	if outcome == OutcomeDead {
 		s.cfg.Observer.died("attempts", 1)
 	}
+	d.Attempt++
+	s.cfg.Observer.attempted(d, outcome, errorText(cause))
 	return outcome, nil
 }
 

@@ -46,6 +46,46 @@ func TestHandle_CountsADeliveryThatKeepsKillingItsProcess(t *testing.T) {
 	require.Zero(t, l.begins(t, m.ID), "the next attempt has its own")
 }
 
+func TestObserver_HearsWhyADeliveryCameToNoEffect(t *testing.T) {
+	t.Parallel()
+	type said struct {
+		attempt int
+		outcome outbox.Outcome
+		why     string
+	}
+	var heard []said
+	l := newLedger(t, outbox.StoreConfig{MaxAttempts: 2, Backoff: func(int) time.Duration { return 0 }, Observer: outbox.Observer{
+		Attempted: func(d outbox.Delivery, outcome outbox.Outcome, why string) {
+			heard = append(heard, said{d.Attempt, outcome, why})
+		},
+	}})
+	handle := func(id int64, err error) {
+		d := l.delivery(t, id)
+		for range 2 { // the copy is not counted, and not told
+			_, handleErr := l.Handle(t.Context(), d, func(*gorm.DB) error { return err })
+			require.NoError(t, handleErr)
+		}
+	}
+	m := l.enqueue(t, outbox.Message{Key: "1"})
+	handle(m.ID, errEffect)
+	handle(m.ID, errEffect)
+	handle(l.enqueue(t, outbox.Message{}).ID, nil)
+
+	m = l.enqueue(t, outbox.Message{Key: "2"})
+	for repairs := range 11 {
+		l.exec(t, "UPDATE outbox_messages SET state = 'published', repairs = ? WHERE id = ?", repairs, m.ID)
+		require.NoError(t, l.Unrouted(t.Context(), l.delivery(t, m.ID)))
+	}
+
+	const unrouted = "no queue was bound for the topic"
+	want := []said{{1, outbox.OutcomeRetry, errEffect.Error()}, {2, outbox.OutcomeDead, errEffect.Error()}}
+	for range 10 {
+		want = append(want, said{0, outbox.OutcomeRetry, unrouted})
+	}
+	require.Equal(t, append(want, said{0, outbox.OutcomeDead, unrouted}), heard)
+	require.Equal(t, unrouted, l.record(t, m.ID).LastError)
+}
+
 func TestHandle_NotesOnlyEffectsThatHaveBegun(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})

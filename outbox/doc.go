@@ -23,8 +23,10 @@
 //	|  reschedule  +------> canceled <------+    | (Reconciler)
 //	|              |                             |
 //	+--------------|-----------------------------+
-//	               |  too many attempts or repairs     Requeue
-//	               +------------------------> dead ----------------> scheduled
+//	               |  too many attempts or repairs     Requeue, Reschedule
+//	               +------------------------> dead -----------------------> scheduled
+//	                                             |  Cancel
+//	                                             +--------> canceled
 //
 // available_at says when someone should next touch the row and state says who: the [Relay] for scheduled, the
 // [Reconciler] for published, its purge for done and canceled, an operator for dead.

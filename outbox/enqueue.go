@@ -107,8 +107,8 @@ func (s *Store) cancel(ctx context.Context, tx conn, topic, key string) error {
 }
 
 // Reschedule moves the live message with this topic and key to another due time, earlier or later, in the transaction tx.
-// What is on its way with the old due time takes no effect. Attempts and repairs start at 0 again, and a dead message is
-// scheduled. It returns ErrNoMessage if there is none, and an error that wraps ErrInvalidMessage for a due time out of range.
+// What is on its way with the old due time takes no effect. Attempts and repairs start at 0 again, without a last error, and a dead
+// message is scheduled. It returns ErrNoMessage if there is none, and an error that wraps ErrInvalidMessage for a due time out of range.
 func (s *Store) Reschedule(ctx context.Context, tx *gorm.DB, topic, key string, due time.Time) error {
 	c, err := fromGorm(tx)
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *Store) reschedule(ctx context.Context, tx conn, topic, key string, due 
 	text := dueText(due)
 	err := s.writeLive(ctx, tx, topic, key, `UPDATE outbox_messages SET
 			state = 'scheduled', generation = generation + 1, revision = revision + 1, held = FALSE,
-			attempts = 0, begins = 0, repairs = 0, due_at = ?, available_at = GREATEST(?, UTC_TIMESTAMP(6))`,
+			attempts = 0, begins = 0, repairs = 0, last_error = NULL, due_at = ?, available_at = GREATEST(?, UTC_TIMESTAMP(6))`,
 		text, text)
 	if err != nil && !errors.Is(err, ErrNoMessage) {
 		return fmt.Errorf("reschedule message: %w", err)

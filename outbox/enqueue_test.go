@@ -171,11 +171,12 @@ func TestReschedule_MovesTheDueTimeAndBeginsANewGeneration(t *testing.T) {
 	require.EqualValues(t, 2, r.Generation)
 	require.Equal(t, due.Add(999), r.DueAt, "rounded up to the microsecond")
 
-	l.exec(t, "UPDATE outbox_messages SET state = 'dead', attempts = 9, available_at = NULL")
+	l.exec(t, "UPDATE outbox_messages SET state = 'dead', attempts = 9, last_error = 'no', available_at = NULL")
 	l.tx(t, func(tx *gorm.DB) error { return l.Reschedule(t.Context(), tx, "a", "1", due) })
 	r = l.record(t, m.ID)
 	require.Equal(t, outbox.Scheduled, r.State, "a dead message lives again")
 	require.Zero(t, r.Attempts)
+	require.Empty(t, r.LastError, "it was of those attempts")
 	require.EqualValues(t, 3, r.Generation)
 }
 

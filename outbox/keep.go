@@ -17,7 +17,7 @@ const (
 )
 
 // Keep writes down a delivery that no handler can be given, so that it can be acknowledged without being lost. Of a payload
-// over 1 MiB the beginning is kept, and headers over 256 KiB are left out; the detail says so.
+// over 1 MiB the beginning is kept, and headers over 256 KiB are left out; the detail says so. The stray may have any size.
 func (s *Store) Keep(ctx context.Context, stray Stray) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -67,7 +67,7 @@ func (s *Store) Unrouted(ctx context.Context, d Delivery) error {
 	if err := s.keepDelivery(ctx, d, "unrouted", "no queue was bound for the topic"); err != nil {
 		return err
 	}
-	return s.repairOne(ctx, d.ID, d.Generation, "no queue was bound for the topic")
+	return s.repairOne(ctx, d, "no queue was bound for the topic")
 }
 
 // maxRepairs is how often a message may be repaired without a delivery before it is dead.
@@ -75,7 +75,7 @@ const maxRepairs = 10
 
 // repairOne schedules an unrouted row again, or makes it dead after maxRepairs. A row that has moved on, is not due, or waits for
 // its next publish already (this is a copy, then) stays as it is.
-func (s *Store) repairOne(ctx context.Context, id, generation int64, why string) error {
+func (s *Store) repairOne(ctx context.Context, d Delivery, why string) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	const unrouted = `due_at <= UTC_TIMESTAMP(6)
@@ -83,20 +83,27 @@ func (s *Store) repairOne(ctx context.Context, id, generation int64, why string)
 	// index: primary
 	died, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
 			state = 'dead', available_at = NULL, revision = revision + 1, last_error = ?
-		WHERE id = ? AND generation = ? AND repairs >= ? AND `+unrouted, why, id, generation, maxRepairs)
+		WHERE id = ? AND generation = ? AND repairs >= ? AND `+unrouted, why, d.ID, d.Generation, maxRepairs)
 	if err != nil {
-		return fmt.Errorf("give up message %d: %w", id, err)
+		return fmt.Errorf("give up message %d: %w", d.ID, err)
 	}
 	s.cfg.Observer.died("unrouted", int(died))
+	if died > 0 {
+		s.cfg.Observer.attempted(d, OutcomeDead, why)
+		return nil
+	}
 	// repairs is set last: MySQL assigns from left to right.
 	repaired, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
 			state = 'scheduled', available_at = UTC_TIMESTAMP(6) + INTERVAL POW(2, repairs) SECOND,
 			revision = revision + 1, last_error = ?, repairs = repairs + 1
-		WHERE id = ? AND generation = ? AND `+unrouted, why, id, generation)
+		WHERE id = ? AND generation = ? AND `+unrouted, why, d.ID, d.Generation)
 	if err != nil {
-		return fmt.Errorf("schedule message %d again: %w", id, err)
+		return fmt.Errorf("schedule message %d again: %w", d.ID, err)
 	}
 	s.cfg.Observer.repaired("unrouted", int(repaired))
+	if repaired > 0 {
+		s.cfg.Observer.attempted(d, OutcomeRetry, why)
+	}
 	return nil
 }
 

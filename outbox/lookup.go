@@ -30,7 +30,7 @@ type Record struct {
 	Attempts    int
 	Publishes   int
 	Repairs     int
-	LastError   string
+	LastError   string // of the attempts and repairs that are counted; it stays when the message has ended well. Empty: none
 	DueAt       time.Time
 	CreatedAt   time.Time
 	PublishedAt time.Time // zero: never

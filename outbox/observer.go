@@ -21,6 +21,10 @@ type Observer struct {
 	// Died is called when n messages have become dead: their effects returned too many errors ("attempts"), they cannot be
 	// published ("unpublishable"), or were repaired too often ("overdue", "unrouted").
 	Died func(reason string, n int)
+	// Attempted is called when it has been written down that a delivery came to no effect: its effect returned an error, or counts as
+	// if it had, or no queue was bound for its topic. The outcome is OutcomeRetry, or OutcomeDead when that was the last time; why is
+	// what Record.LastError says then, and d.Attempt counts the errors with this one.
+	Attempted func(d Delivery, outcome Outcome, why string)
 	// Overran is called with 1 when an effect was given up because it did not return after the end of its context, and
 	// with -1 when such an effect has returned at last. Their sum is how many goroutines they hold.
 	Overran func(topic string, n int)
@@ -35,6 +39,12 @@ func (o *Observer) published(topic string, confirm time.Duration, err error) {
 func (o *Observer) delivered(topic string, outcome Outcome, lateness time.Duration) {
 	if o.Delivered != nil {
 		o.Delivered(topic, outcome, lateness)
+	}
+}
+
+func (o *Observer) attempted(d Delivery, outcome Outcome, why string) {
+	if o.Attempted != nil {
+		o.Attempted(d, outcome, why)
 	}
 }
 

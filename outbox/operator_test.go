@@ -25,9 +25,11 @@ func TestRequeue_GivesADeadMessageAnotherLife(t *testing.T) {
 	})
 	m := l.enqueue(t, outbox.Message{Key: "1"})
 	eventually(t, "is dead", func() bool { return l.record(t, m.ID).State == outbox.Dead })
+	require.Equal(t, errEffect.Error(), l.record(t, m.ID).LastError)
 	mended.Store(true)
 	require.NoError(t, l.Requeue(t.Context(), m.ID))
 	require.ErrorIs(t, l.Requeue(t.Context(), m.ID), outbox.ErrNoMessage, "it lives")
 	require.ErrorIs(t, l.Requeue(t.Context(), 1<<40), outbox.ErrNoMessage)
 	eventually(t, "takes effect", func() bool { return l.record(t, m.ID).State == outbox.Done })
+	require.Empty(t, l.record(t, m.ID).LastError, "it was of the attempts before")
 }

@@ -101,6 +101,9 @@ func NewRelay(store *Store, publisher Publisher, cfg RelayConfig) (*Relay, error
 	}, nil
 }
 
+// Owner returns the name of this relay, see RelayConfig.Owner.
+func (r *Relay) Owner() string { return r.cfg.Owner }
+
 func newOwner() string {
 	host, err := os.Hostname()
 	if err != nil {

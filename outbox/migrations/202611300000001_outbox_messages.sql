@@ -3,6 +3,7 @@
 -- live_key equals message_key while the row is scheduled, published or dead, else NULL, so that a key is free again
 -- once its message has ended. Every write that makes a row scheduled sets available_at to the statement's time or
 -- later: the relay's low-water mark relies on it.
+-- last_error is of the attempts and repairs that are counted, also when the row is done; it goes when they start at 0 again.
 -- begins counts, since the last attempt, effects of redelivered messages that have begun and not come to an end.
 -- published_at is 1970 rather than NULL before the first publish, so that settling a row does not change its size:
 -- InnoDB then writes it in place instead of moving it within its page (half the cost of a settle).

@@ -1,5 +1,6 @@
 -- +goose Up
--- Who may publish from which shard, and until when by the database's clock. token counts the changes of owner.
+-- Who may publish from which shard, and until when by the database's clock. token counts the
+-- changes of owner, for people: one that rises all the time says that relays come and go or lose their leases.
 CREATE TABLE IF NOT EXISTS outbox_shards (
   shard      TINYINT UNSIGNED NOT NULL,
   owner      VARBINARY(64)    NULL,

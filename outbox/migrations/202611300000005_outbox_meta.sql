@@ -2,6 +2,7 @@
 -- One row. store_id goes on the wire, so that a delivery that belongs to another ledger is never run against this one.
 -- broker_epoch counts the lives of the broker; rows published in an earlier life than empty_epoch (its disk was empty)
 -- or broker_epoch (it restarted) are scheduled again: rearms times for rearmed_epoch, last at rearmed_at.
+-- raised_at is for people: when broker_epoch was raised last.
 CREATE TABLE IF NOT EXISTS outbox_meta (
   id            TINYINT       NOT NULL,
   store_id      VARBINARY(36) NOT NULL,
