@@ -21,9 +21,20 @@ const (
 	FoundMessageOfFinishedOrder = "message_of_finished_order"
 	// FoundMessageWithoutOrder: a message is live and names an order that does not exist. Left to an operator.
 	FoundMessageWithoutOrder = "message_without_order"
+	// FoundOrderDueDiffers: a pending order and its message have different due times. Mended: the message has the order's. A dead
+	// message is left alone: it is reported as dead.
+	FoundOrderDueDiffers = "order_due_differs"
+	// FoundOrderLate: a pending order is past its due time by more than lateAfter although its message is live. It is not lost, so
+	// nothing is mended: the relay, the broker or the workers are down or too slow, or the message is dead.
+	FoundOrderLate = "order_late"
 	// FoundStock: the units of a product are not what its movements say. Left to an operator.
 	FoundStock = "stock"
+	// FoundReserved: the reserved units of a product are not those of its pending orders. Left to an operator.
+	FoundReserved = "reserved"
 )
+
+// lateAfter is how far past its due time a pending order is worth a report by itself.
+const lateAfter = 10 * time.Minute
 
 // Checks are the audits of orders and stock. They work on the pool in short statements, beside any number of orders that are
 // placed and finished meanwhile: what an unfinished transaction is about to put right is never found. What somebody has locked for
@@ -32,45 +43,56 @@ func (s *Service) Checks() []outbox.Check {
 	return []outbox.Check{
 		{Name: "orders against the ledger", Run: s.auditOrders},
 		{Name: "stock against its movements", Run: s.auditStock},
+		{Name: "reserved units against pending orders", Run: s.auditReserved},
 	}
 }
 
 // auditOrders walks over pending orders and live messages side by side, in the order of their keys. Every pending order has a
-// live message and every live message a pending order; what stands alone is judged on its own, since the two walks
+// live message with its due time, and every live message a pending order; what differs is judged on its own, since the two walks
 // read at different times. A fault that cannot be mended does not keep the others from it.
 func (s *Service) auditOrders(ctx context.Context, p *outbox.Pass) error {
-	orders := walk{read: func(ctx context.Context, after string, limit int) ([]string, error) {
-		page, err := run(ctx, s, "read pending orders", func(ctx context.Context) (page []string, err error) {
-			err = s.db.WithContext(ctx).Raw(pendingOrders, after, limit).Scan(&page).Error
+	orders := walk{read: func(ctx context.Context, after string, limit int) ([]entry, error) {
+		page, err := run(ctx, s, "read pending orders", func(ctx context.Context) (page []entry, err error) {
+			err = s.db.WithContext(ctx).Raw(pendingOrders, int64(lateAfter/time.Second), after, limit).Scan(&page).Error
 			return page, err
 		})
 		p.Looked("orders", len(page))
 		return page, err
 	}}
-	messages := walk{read: func(ctx context.Context, after string, limit int) ([]string, error) {
-		return s.store.LiveKeys(ctx, model.TopicExpire, after, limit)
+	messages := walk{read: func(ctx context.Context, after string, limit int) ([]entry, error) {
+		live, err := s.store.Live(ctx, model.TopicExpire, after, limit)
+		page := make([]entry, len(live))
+		for i, m := range live {
+			page[i] = entry{Key: m.Key, DueUs: m.DueAt.UnixMicro()}
+		}
+		return page, err
 	}}
 	var broken error
 	for {
-		no, hasOrder, err := orders.head(ctx)
+		order, hasOrder, err := orders.head(ctx)
 		if err != nil {
 			return err
 		}
-		key, hasMessage, err := messages.head(ctx)
+		message, hasMessage, err := messages.head(ctx)
 		if err != nil {
 			return err
 		}
 		switch {
 		case !hasOrder && !hasMessage:
 			return broken
-		case hasOrder && hasMessage && no == key:
+		case hasOrder && hasMessage && order.Key == message.Key:
+			if order.DueUs != message.DueUs {
+				err = s.auditDue(ctx, p, order)
+			} else if order.Late { // whatever has become of it since: it was pending then, and late
+				p.Found(FoundOrderLate, order.Key, false)
+			}
 			orders.skip()
 			messages.skip()
-		case hasOrder && (!hasMessage || no < key):
-			err = s.auditOrder(ctx, p, no)
+		case hasOrder && (!hasMessage || order.Key < message.Key):
+			err = s.auditOrder(ctx, p, order.Key)
 			orders.skip()
 		default:
-			err = s.auditMessage(ctx, p, key)
+			err = s.auditMessage(ctx, p, message.Key)
 			messages.skip()
 		}
 		if err != nil && (errors.Is(err, model.ErrUnavailable) || ctx.Err() != nil) {
@@ -82,33 +104,42 @@ func (s *Service) auditOrders(ctx context.Context, p *outbox.Pass) error {
 	}
 }
 
-// index: by_status (status, no), which has all that is read.
-const pendingOrders = `SELECT no FROM orders FORCE INDEX (by_status) WHERE status = 'pending' AND no > ? ORDER BY no LIMIT ?`
+// index: by_status (status, no), and the row for its due time
+const pendingOrders = `SELECT no AS ` + "`key`" + `, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', due_at) AS due_us,
+		due_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND AS late
+	FROM orders FORCE INDEX (by_status) WHERE status = 'pending' AND no > ? ORDER BY no LIMIT ?`
 
-// walk goes over keys in the order of their bytes and holds a page of them.
+// entry is a pending order or a live message.
+type entry struct {
+	Key   string
+	DueUs int64
+	Late  bool // of an order: its due time is over by more than lateAfter
+}
+
+// walk goes over entries in the order of the bytes of their keys and holds a page of them.
 type walk struct {
-	read  func(ctx context.Context, after string, limit int) ([]string, error)
-	page  []string
+	read  func(ctx context.Context, after string, limit int) ([]entry, error)
+	page  []entry
 	last  string
 	ended bool
 }
 
 const walkPage = 1000
 
-// head is the key at which the walk stands; false at its end.
-func (w *walk) head(ctx context.Context) (string, bool, error) {
+// head is the entry at which the walk stands; false at its end.
+func (w *walk) head(ctx context.Context) (entry, bool, error) {
 	if len(w.page) == 0 && !w.ended {
 		page, err := w.read(ctx, w.last, walkPage)
 		if err != nil {
-			return "", false, err
+			return entry{}, false, err
 		}
 		w.page, w.ended = page, len(page) < walkPage
 		if len(page) > 0 {
-			w.last = page[len(page)-1]
+			w.last = page[len(page)-1].Key
 		}
 	}
 	if len(w.page) == 0 {
-		return "", false, nil
+		return entry{}, false, nil
 	}
 	return w.page[0], true, nil
 }
@@ -121,8 +152,8 @@ func (s *Service) auditOrder(ctx context.Context, p *outbox.Pass, no string) err
 	judge := func(ctx context.Context) (kind string, err error) {
 		// First the message, then the order: one that is pending afterwards was so already when it had no message. The other way
 		// round it might have been finished in between.
-		live, err := s.isLive(ctx, no)
-		if err != nil || live {
+		live, err := s.live(ctx, no)
+		if err != nil || live.ID != 0 {
 			return "", err
 		}
 		if o, err = s.orderState(s.db.WithContext(ctx), no, ""); err != nil || o.Status != model.Pending {
@@ -160,6 +191,51 @@ func (s *Service) auditOrder(ctx context.Context, p *outbox.Pass, no string) err
 	})
 }
 
+// auditDue judges an order whose message was read with another due time.
+func (s *Service) auditDue(ctx context.Context, p *outbox.Pass, seen entry) error {
+	var (
+		m outbox.Record
+		o orderState
+	)
+	judge := func(ctx context.Context) (kind string, err error) {
+		// The message, the order, and the message again: if that has not been moved in between, nor has the order, since both are
+		// moved by one commit.
+		if m, err = s.live(ctx, seen.Key); err != nil || m.ID == 0 {
+			return "", err
+		}
+		if o, err = s.orderState(s.db.WithContext(ctx), seen.Key, ""); err != nil || o.Status != model.Pending {
+			return "", err
+		}
+		again, err := s.live(ctx, seen.Key)
+		switch {
+		case err != nil || again.ID != m.ID || again.Generation != m.Generation:
+			return "", err
+		case again.State != outbox.Dead && again.DueAt.UnixMicro() != o.DueUs:
+			return FoundOrderDueDiffers, nil
+		case seen.Late && o.DueUs == seen.DueUs:
+			return FoundOrderLate, nil
+		}
+		return "", nil
+	}
+	return s.report(ctx, p, seen.Key, judge, func(ctx context.Context, tx *gorm.DB) error {
+		err := s.store.Reschedule(ctx, tx, model.TopicExpire, seen.Key, fromMicros(o.DueUs))
+		if errors.Is(err, outbox.ErrNoMessage) {
+			return errNoFault
+		}
+		if err != nil {
+			return err
+		}
+		locked, err := s.orderState(tx, seen.Key, "FOR UPDATE")
+		if err != nil {
+			return err
+		}
+		if locked != o { // it was finished or extended, or another audit was here
+			return errNoFault
+		}
+		return tx.Exec(`UPDATE orders SET message_id = ?, version = version + 1 WHERE no = ?`, m.ID, seen.Key).Error
+	})
+}
+
 // auditMessage judges a live message whose order was not read as pending.
 func (s *Service) auditMessage(ctx context.Context, p *outbox.Pass, key string) error {
 	judge := func(ctx context.Context) (string, error) {
@@ -171,8 +247,8 @@ func (s *Service) auditMessage(ctx context.Context, p *outbox.Pass, key string) 
 			return FoundMessageWithoutOrder, nil
 		}
 		// The order is finished for good. A message that is live even now should not be.
-		live, err := s.isLive(ctx, key)
-		if err != nil || !live {
+		live, err := s.live(ctx, key)
+		if err != nil || live.ID == 0 {
 			return "", err
 		}
 		return FoundMessageOfFinishedOrder, nil
@@ -191,29 +267,30 @@ type orderState struct {
 	Status    model.Status
 	MessageID int64
 	DueUs     int64
+	Version   int64
 }
 
 func (s *Service) orderState(tx *gorm.DB, no, lock string) (o orderState, err error) {
 	if !model.ValidID(no) {
 		return o, nil
 	}
-	err = tx.Raw(`SELECT status, message_id, `+micros("due_at")+` AS due_us FROM orders WHERE no = ? `+lock, no).Scan(&o).Error
+	err = tx.Raw(`SELECT status, message_id, version, `+micros("due_at")+` AS due_us FROM orders WHERE no = ? `+lock, no).Scan(&o).Error
 	return o, err
 }
 
-func (s *Service) isLive(ctx context.Context, no string) (bool, error) {
-	_, err := s.store.Lookup(ctx, model.TopicExpire, no)
+// live is the order's live message; the zero value if there is none.
+func (s *Service) live(ctx context.Context, no string) (outbox.Record, error) {
+	m, err := s.store.Lookup(ctx, model.TopicExpire, no)
 	if errors.Is(err, outbox.ErrNoMessage) {
-		return false, nil
+		return outbox.Record{}, nil
 	}
-	return err == nil, err
+	return m, err
 }
 
 // errNoFault says that what looked like a fault is none any more, or that somebody is at it.
 var errNoFault = errors.New("ordering: no fault any more")
 
-// report tells the pass what judge says of id, the kind of its fault or nothing, and mends it first unless that is an
-// operator's business.
+// report tells the pass what judge says of id, the kind of its fault or nothing, and mends it first if it can be mended.
 func (s *Service) report(ctx context.Context, p *outbox.Pass, id string, judge func(ctx context.Context) (string, error),
 	mend func(ctx context.Context, tx *gorm.DB) error,
 ) error {
@@ -221,7 +298,7 @@ func (s *Service) report(ctx context.Context, p *outbox.Pass, id string, judge f
 	if err != nil || kind == "" {
 		return err
 	}
-	if p.DryRun() || kind == FoundMessageWithoutOrder {
+	if p.DryRun() || kind == FoundMessageWithoutOrder || kind == FoundOrderLate {
 		p.Found(kind, id, false)
 		return nil
 	}
