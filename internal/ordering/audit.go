@@ -63,7 +63,7 @@ func (s *Service) auditOrders(ctx context.Context, p *outbox.Pass) error {
 		live, err := s.store.Live(ctx, model.TopicExpire, after, limit)
 		page := make([]entry, len(live))
 		for i, m := range live {
-			page[i] = entry{Key: m.Key, DueUs: m.DueAt.UnixMicro()}
+			page[i] = entry{No: m.Key, DueUs: m.DueAt.UnixMicro()}
 		}
 		return page, err
 	}}
@@ -80,19 +80,19 @@ func (s *Service) auditOrders(ctx context.Context, p *outbox.Pass) error {
 		switch {
 		case !hasOrder && !hasMessage:
 			return broken
-		case hasOrder && hasMessage && order.Key == message.Key:
+		case hasOrder && hasMessage && order.No == message.No:
 			if order.DueUs != message.DueUs {
 				err = s.auditDue(ctx, p, order)
 			} else if order.Late { // whatever has become of it since: it was pending then, and late
-				p.Found(FoundOrderLate, order.Key, false)
+				p.Found(FoundOrderLate, order.No, false)
 			}
 			orders.skip()
 			messages.skip()
-		case hasOrder && (!hasMessage || order.Key < message.Key):
-			err = s.auditOrder(ctx, p, order.Key)
+		case hasOrder && (!hasMessage || order.No < message.No):
+			err = s.auditOrder(ctx, p, order.No)
 			orders.skip()
 		default:
-			err = s.auditMessage(ctx, p, message.Key)
+			err = s.auditMessage(ctx, p, message.No)
 			messages.skip()
 		}
 		if err != nil && (errors.Is(err, model.ErrUnavailable) || ctx.Err() != nil) {
@@ -105,18 +105,18 @@ func (s *Service) auditOrders(ctx context.Context, p *outbox.Pass) error {
 }
 
 // index: by_status (status, no), and the row for its due time
-const pendingOrders = `SELECT no AS ` + "`key`" + `, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', due_at) AS due_us,
+const pendingOrders = `SELECT no, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', due_at) AS due_us,
 		due_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND AS late
 	FROM orders FORCE INDEX (by_status) WHERE status = 'pending' AND no > ? ORDER BY no LIMIT ?`
 
-// entry is a pending order or a live message.
+// entry is a pending order, or a live message by the number of the order that it names.
 type entry struct {
-	Key   string
+	No    string
 	DueUs int64
 	Late  bool // of an order: its due time is over by more than lateAfter
 }
 
-// walk goes over entries in the order of the bytes of their keys and holds a page of them.
+// walk goes over entries in the order of the bytes of their numbers and holds a page of them.
 type walk struct {
 	read  func(ctx context.Context, after string, limit int) ([]entry, error)
 	page  []entry
@@ -135,7 +135,7 @@ func (w *walk) head(ctx context.Context) (entry, bool, error) {
 		}
 		w.page, w.ended = page, len(page) < walkPage
 		if len(page) > 0 {
-			w.last = page[len(page)-1].Key
+			w.last = page[len(page)-1].No
 		}
 	}
 	if len(w.page) == 0 {
@@ -200,13 +200,13 @@ func (s *Service) auditDue(ctx context.Context, p *outbox.Pass, seen entry) erro
 	judge := func(ctx context.Context) (kind string, err error) {
 		// The message, the order, and the message again: if that has not been moved in between, nor has the order, since both are
 		// moved by one commit.
-		if m, err = s.live(ctx, seen.Key); err != nil || m.ID == 0 {
+		if m, err = s.live(ctx, seen.No); err != nil || m.ID == 0 {
 			return "", err
 		}
-		if o, err = s.orderState(s.db.WithContext(ctx), seen.Key, ""); err != nil || o.Status != model.Pending {
+		if o, err = s.orderState(s.db.WithContext(ctx), seen.No, ""); err != nil || o.Status != model.Pending {
 			return "", err
 		}
-		again, err := s.live(ctx, seen.Key)
+		again, err := s.live(ctx, seen.No)
 		switch {
 		case err != nil || again.ID != m.ID || again.Generation != m.Generation:
 			return "", err
@@ -217,22 +217,22 @@ func (s *Service) auditDue(ctx context.Context, p *outbox.Pass, seen entry) erro
 		}
 		return "", nil
 	}
-	return s.report(ctx, p, seen.Key, judge, func(ctx context.Context, tx *gorm.DB) error {
-		err := s.store.Reschedule(ctx, tx, model.TopicExpire, seen.Key, fromMicros(o.DueUs))
+	return s.report(ctx, p, seen.No, judge, func(ctx context.Context, tx *gorm.DB) error {
+		err := s.store.Reschedule(ctx, tx, model.TopicExpire, seen.No, fromMicros(o.DueUs))
 		if errors.Is(err, outbox.ErrNoMessage) {
 			return errNoFault
 		}
 		if err != nil {
 			return err
 		}
-		locked, err := s.orderState(tx, seen.Key, "FOR UPDATE")
+		locked, err := s.orderState(tx, seen.No, "FOR UPDATE")
 		if err != nil {
 			return err
 		}
 		if locked != o { // it was finished or extended, or another audit was here
 			return errNoFault
 		}
-		return tx.Exec(`UPDATE orders SET message_id = ?, version = version + 1 WHERE no = ?`, m.ID, seen.Key).Error
+		return tx.Exec(`UPDATE orders SET message_id = ?, version = version + 1 WHERE no = ?`, m.ID, seen.No).Error
 	})
 }
 
