@@ -71,6 +71,26 @@ func TestTokens_GuardTheirRoutes(t *testing.T) {
 	require.NotEqual(t, before, s.contents(t.Context()), "the product that the right token put")
 }
 
+// Whoever has set one token has not meant to leave the other half open.
+func TestTokens_AdminRoutesAreShutWithoutTheirOwn(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, api.Config{APIToken: "api-token"})
+	for _, r := range [][3]string{{"POST", "/v1/admin/reconcile", `{}`}, {"GET", "/v1/admin/reconcile/1"}} {
+		for _, header := range []string{"Authorization: Bearer api-token", "Authorization: Bearer", "Authorization: Bearer "} {
+			a := s.do(r[0], r[1], r[2], header)
+			require.Equal(t, http.StatusForbidden, a.status, "%s %s", r[0], r[1])
+			kind, _ := a.problem(t)
+			require.Equal(t, "admin-token-not-set", kind)
+			require.Contains(t, string(a.body), "ADMIN_TOKEN")
+		}
+	}
+	require.Zero(t, s.number("SELECT COUNT(*) FROM outbox_reconcile_runs"))
+	require.Equal(t, http.StatusOK, s.do("GET", "/v1/orders?user=ann", "", "Authorization: Bearer api-token").status)
+
+	open := newShop(t, api.Config{})
+	require.Equal(t, http.StatusAccepted, open.do("POST", "/v1/admin/reconcile", `{}`).status, "without any token, on loopback")
+}
+
 func TestMetrics_CountByRouteAndNotByPath(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, api.Config{})

@@ -58,6 +58,15 @@ func (s *Server) deadline(c *gin.Context) {
 	c.Next()
 }
 
+// admin lets requests pass that carry the admin token. If there is none although the rest of /v1 wants a token, it lets nobody
+// pass: who has set one has not meant to leave this open.
+func (s *Server) admin() gin.HandlerFunc {
+	if s.cfg.AdminToken == "" && s.cfg.APIToken != "" {
+		return func(c *gin.Context) { s.fail(c, errNoAdmin) }
+	}
+	return s.bearer(s.cfg.AdminToken)
+}
+
 // bearer lets requests pass that carry the token; all of them if it is empty.
 func (s *Server) bearer(token string) gin.HandlerFunc {
 	if token == "" {

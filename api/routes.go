@@ -37,7 +37,7 @@ func (s *Server) routes() *gin.Engine {
 	v1.PUT("/products/:sku", s.do(s.putProduct))
 	v1.GET("/products/:sku", s.do(s.getProduct))
 
-	admin := e.Group("/v1/admin", s.bearer(s.cfg.AdminToken))
+	admin := e.Group("/v1/admin", s.admin())
 	admin.POST("/reconcile", s.do(s.requestRun))
 	admin.GET("/reconcile/:id", s.do(s.getRun))
 	return e

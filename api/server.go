@@ -42,7 +42,8 @@ type Config struct {
 	Addr string
 	// APIToken is the bearer token that everything else below /v1 asks for. Empty: none.
 	APIToken string
-	// AdminToken is the bearer token that /metrics and everything below /v1/admin ask for. Empty: none.
+	// AdminToken is the bearer token that /metrics and everything below /v1/admin ask for. Empty: none, and with an APIToken
+	// everything below /v1/admin is refused.
 	AdminToken string
 	// Registry gets the HTTP metrics, and is what /metrics shows. Default: a new one.
 	Registry *prometheus.Registry

@@ -21,6 +21,7 @@ var (
 	errNoRoute      = errors.New("api: nothing is served at this path")
 	errNoMethod     = errors.New("api: this path does not serve this method")
 	errUnauthorized = errors.New("api: a bearer token is required")
+	errNoAdmin      = errors.New("api: ADMIN_TOKEN is not set, and API_TOKEN does not open this path")
 	errTooLarge     = errors.New("api: the body is larger than 65536 bytes")
 	errMediaType    = errors.New("api: the body must be application/json in UTF-8, without a content encoding")
 	errSlowBody     = errors.New("api: the body did not arrive in time")
@@ -103,6 +104,7 @@ func describe(err error) problem {
 		{errNoRoute, "not-found", "Not found", http.StatusNotFound},
 		{errNoMethod, "method-not-allowed", "Method not allowed", http.StatusMethodNotAllowed},
 		{errUnauthorized, "unauthorized", "Unauthorized", http.StatusUnauthorized},
+		{errNoAdmin, "admin-token-not-set", "The admin token is not set", http.StatusForbidden},
 		{errTooLarge, "body-too-large", "Body too large", http.StatusRequestEntityTooLarge},
 		{errMediaType, "unsupported-media-type", "Unsupported media type", http.StatusUnsupportedMediaType},
 		{errSlowBody, "body-timeout", "Body timeout", http.StatusRequestTimeout},

@@ -64,9 +64,9 @@ type Config struct {
 	Retention time.Duration `env:"RETENTION" envDefault:"168h"`
 	// Whether api and worker bring the database's schema up to date when they start.
 	MigrateOnStart bool `env:"MIGRATE_ON_START" envDefault:"true"`
-	// Bearer token that `/metrics` wants, of the API and of the worker. Empty: none.
+	// Bearer token that `/metrics` wants, of the API and of the worker, and everything below `/v1/admin`. Empty: none, but with `API_TOKEN` set `/v1/admin` is shut.
 	AdminToken Secret `env:"ADMIN_TOKEN"`
-	// Bearer token that everything below `/v1` wants. Empty: none. `/healthz` and `/readyz` are always open.
+	// Bearer token that everything else below `/v1` wants. Empty: none. `/healthz` and `/readyz` are always open.
 	APIToken Secret `env:"API_TOKEN"`
 }
 
