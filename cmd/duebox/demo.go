@@ -49,8 +49,8 @@ Exit codes: 0 all is well, 1 the check has found something wrong, 2 it could not
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Second, "how long a normal order may stay unpaid; flash a third, presale twice that")
 	f.StringVar(&o.OrdersFile, "orders-file", "", "CSV file of real orders to place: order,placed_at,paid_after_s,items")
 	f.Float64Var(&o.Rate, "rate", 100, "orders to place in a second")
-	f.BoolVar(&o.KillBroker, "kill-broker", false, "kill -9 the broker half way, and start it again")
-	f.BoolVar(&o.Keep, "keep", false, "leave everything running afterwards and print the URLs; with --timeout 10m orders of your own stay open long enough to try the API")
+	f.BoolVar(&o.KillBroker, "kill-broker", false, "kill -9 the broker when half of the orders are placed and half of --timeout, at least 4s, has passed; and start it again")
+	f.BoolVar(&o.Keep, "keep", false, "leave everything running after the check and print its verdict and the URLs; orders of your own that you place before that make it fail")
 	f.BoolVar(&o.JSON, "json", false, "print the result as one JSON object, as the last line")
 	return c
 }

@@ -32,7 +32,8 @@ type Options struct {
 	// KillBroker kills the broker (kill -9) when half of the orders are placed and half of Timeout, at least 4 s, has
 	// passed, and starts it again.
 	KillBroker bool
-	// Keep leaves everything running after the check, until the context ends.
+	// Keep leaves everything running after the check, until the context ends. What Run returns is the verdict of that check,
+	// which counts orders that others have placed before it as wrong and knows nothing of those that come after it.
 	Keep bool
 	// JSON prints the result as one JSON object, as the last line of Stdout.
 	JSON bool

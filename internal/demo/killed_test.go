@@ -69,13 +69,13 @@ func TestDemo_LeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func awaitLine(t *testing.T, lines *bufio.Reader, part string) {
+func awaitLine(t *testing.T, lines *bufio.Reader, part string) string {
 	t.Helper()
 	for {
 		line, err := lines.ReadString('\n')
 		require.NoError(t, err, "it ended before it said %q", part)
 		if strings.Contains(line, part) {
-			return
+			return line
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -63,6 +64,14 @@ func (r Result) wrong() []string {
 		out = append(out, "units were lost or made: the stock is not what it was")
 	}
 	return slices.Concat(out, r.problems)
+}
+
+// verdict is nil, or ErrFound with what is wrong.
+func (r Result) verdict() error {
+	if wrong := r.wrong(); len(wrong) > 0 {
+		return fmt.Errorf("%w: %s", ErrFound, strings.Join(wrong, "; "))
+	}
+	return nil
 }
 
 func (r Result) print(w io.Writer) error {

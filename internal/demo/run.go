@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -62,13 +61,11 @@ func Run(ctx context.Context, o Options) (err error) {
 			return err
 		}
 	}
+	verdict := result.verdict()
 	if o.Keep {
-		r.keep(ctx)
+		r.keep(ctx, verdict)
 	}
-	if wrong := result.wrong(); len(wrong) > 0 {
-		return fmt.Errorf("%w: %s", ErrFound, strings.Join(wrong, "; "))
-	}
-	return nil
+	return verdict
 }
 
 func (r *run) makePlan() ([]planned, error) {
@@ -248,8 +245,13 @@ func (r *run) strategy(ctx context.Context) (string, error) {
 	return ready.Publisher.Strategy, nil
 }
 
-// keep says where everything is, and waits.
-func (r *run) keep(ctx context.Context) {
+// keep says what the verdict is, which stands whatever is done from now on, and where everything is, and waits.
+func (r *run) keep(ctx context.Context, verdict error) {
+	if verdict == nil {
+		r.console.say("the check found nothing wrong, and is over: place orders of your own")
+	} else {
+		r.console.say("%v", verdict)
+	}
 	r.console.say("API      %s", r.apiURL)
 	r.console.say("worker   %s/readyz", r.workerURL)
 	r.console.say("MySQL    %s", r.services.dsn)

@@ -1,11 +1,14 @@
 package demo_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -128,6 +131,41 @@ func TestRun_LosesNothingWithItsBroker(t *testing.T) {
 	require.Positive(t, r.Closed)
 	require.Positive(t, r.Refunded)
 	require.True(t, r.StockConserved)
+}
+
+// What is placed by hand after the verdict does not change it.
+func TestRun_StaysUpAfterItsVerdict(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stderr, console := io.Pipe()
+	o := demo.Options{Program: program(t, ""), Orders: 3, Timeout: time.Second, Rate: 10, Keep: true, Dir: t.TempDir(), Stdout: io.Discard, Stderr: console}
+	ended := make(chan error, 1)
+	go func() {
+		err := demo.Run(ctx, o)
+		_ = console.Close()
+		ended <- err
+	}()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	lines := bufio.NewReader(stderr)
+	require.Contains(t, awaitLine(t, lines, "the check "), "found nothing wrong")
+	url := strings.Fields(awaitLine(t, lines, "API  "))[1]
+	awaitLine(t, lines, "all of it runs until")
+	for _, r := range [][3]string{
+		{http.MethodPut, "/v1/products/MUG", `{"name":"Mug","stock":5}`},
+		{http.MethodPost, "/v1/orders", `{"kind":"normal","user":"ana","items":[{"sku":"MUG","quantity":1,"price":1}]}`},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), r[0], url+r[1], strings.NewReader(r[2]))
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Less(t, resp.StatusCode, 300)
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	cancel()
+	require.NoError(t, <-ended)
 }
 
 func TestRun_RefusesBadOptionsBeforeItStartsAnything(t *testing.T) {
