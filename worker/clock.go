@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -33,29 +34,24 @@ func parseRoutines(routines []Routine) ([]timed, error) {
 
 // startClock starts the routines, in UTC. They end with ctx; the returned clock is to be stopped and waited for.
 func (w *Worker) startClock(ctx context.Context) *cron.Cron {
-	log := cronLog{w.log}
-	// Skip around Recover and not the other way: a panic that passes through SkipIfStillRunning of cron v3.0.1 would keep
-	// its token, and the routine would never run again.
-	clock := cron.New(cron.WithLocation(time.UTC), cron.WithLogger(log),
-		cron.WithChain(cron.SkipIfStillRunning(log), cron.Recover(log)))
+	// What cron has to say names no routine. A panic does not reach it: one that passes through SkipIfStillRunning of cron v3.0.1
+	// would keep its token, and the routine would never run again.
+	clock := cron.New(cron.WithLocation(time.UTC), cron.WithLogger(cron.DiscardLogger),
+		cron.WithChain(cron.SkipIfStillRunning(cron.DiscardLogger)))
 	for _, r := range w.routines {
-		clock.Schedule(r.at, cron.FuncJob(func() {
-			if err := r.Run(ctx); err != nil && ctx.Err() == nil {
-				w.log.ErrorContext(ctx, "routine ended with an error", slog.String("routine", r.Name), slog.Any("error", err))
-			}
-		}))
+		clock.Schedule(r.at, cron.FuncJob(func() { w.runRoutine(ctx, r.Routine) }))
 	}
 	clock.Start()
 	return clock
 }
 
-// cronLog is cron's log: what it does is of interest when debugging only, but for panics.
-type cronLog struct{ log *slog.Logger }
-
-func (l cronLog) Info(msg string, keysAndValues ...any) {
-	l.log.Debug("cron", append([]any{"what", msg}, keysAndValues...)...)
-}
-
-func (l cronLog) Error(err error, msg string, keysAndValues ...any) {
-	l.log.Error("cron", append([]any{"what", msg, "error", err}, keysAndValues...)...)
+func (w *Worker) runRoutine(ctx context.Context, r Routine) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.log.ErrorContext(ctx, "routine panicked", slog.String("routine", r.Name), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		}
+	}()
+	if err := r.Run(ctx); err != nil && ctx.Err() == nil && !w.lacksTables(ctx, err) {
+		w.repeats.pass("routine "+r.Name, w.log).ErrorContext(ctx, "routine ended with an error", slog.String("routine", r.Name), slog.Any("error", err))
+	}
 }

@@ -133,9 +133,13 @@ var errNoTables = errors.New("no tables: run duebox migrate")
 
 // askDatabase returns nil if the database answers and has the worker's tables.
 func (w *Worker) askDatabase(ctx context.Context) error {
-	const noSuchTable = 1146 // of MySQL's and MariaDB's error reference
 	var n int
-	err := w.pool.QueryRowContext(ctx, `SELECT COUNT(*) FROM outbox_meta`).Scan(&n)
+	return orNoTables(w.pool.QueryRowContext(ctx, `SELECT COUNT(*) FROM outbox_meta`).Scan(&n))
+}
+
+// orNoTables is err, or errNoTables if that is what err says.
+func orNoTables(err error) error {
+	const noSuchTable = 1146 // of MySQL's and MariaDB's error reference
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == noSuchTable {
 		return errNoTables
 	}

@@ -73,7 +73,9 @@ func (w *Worker) rearm(ctx context.Context) {
 			w.noteRun(ctx, outbox.RunRearm, report, err)
 		}
 		if err != nil && ctx.Err() == nil {
-			w.log.WarnContext(ctx, "messages of an earlier broker epoch not scheduled again", slog.Any("error", err))
+			if !w.lacksTables(ctx, err) {
+				w.repeats.pass("rearm", w.log).WarnContext(ctx, "what the broker may have lost is not scheduled again yet", slog.Any("error", err))
+			}
 			again = max(again, time.Second)
 		}
 		if again > 0 {

@@ -74,6 +74,7 @@ type Config struct {
 type Worker struct {
 	cfg        Config
 	log        *slog.Logger
+	repeats    repeats
 	pool       *sql.DB
 	store      *outbox.Store
 	publisher  *rabbitmq.Publisher
@@ -160,7 +161,7 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 		return err
 	}
 	w.reconciler, err = outbox.NewReconciler(w.store, outbox.ReconcileConfig{
-		Grace: cfg.Grace, Ahead: w.publisher.Ahead, Depth: broker.Depth, Checks: cfg.Checks, Log: cfg.Log,
+		Grace: cfg.Grace, Ahead: w.publisher.Ahead, Depth: broker.Depth, Checks: cfg.Checks, Owner: w.relay.Owner(), Log: cfg.Log,
 	})
 	if err != nil {
 		return err
@@ -172,12 +173,19 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 			outcome, err := w.store.Handle(ctx, d, func(tx *gorm.DB) error { return effects[d.Topic](ctx, tx, d) })
 			if err == nil {
 				w.logHandled(ctx, d, outcome)
+				w.logForeign(ctx, d)
 			}
 			return err
 		},
-		Unrouted: w.store.Unrouted,
-		Keep:     w.store.Keep,
-		Ready:    w.askDatabase,
+		Unrouted: func(ctx context.Context, d outbox.Delivery) error {
+			err := w.store.Unrouted(ctx, d)
+			if err == nil {
+				w.logForeign(ctx, d)
+			}
+			return err
+		},
+		Keep:  w.store.Keep,
+		Ready: w.askDatabase,
 	}, rabbitmq.ConsumerConfig{Workers: cfg.Workers, Prefetch: cfg.Prefetch, DrainTimeout: cfg.DrainTimeout * 3 / 8})
 	return err
 }
@@ -185,6 +193,7 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 // ledger counts what the store reports, and logs what an operator should look into.
 func (w *Worker) ledger() outbox.Observer {
 	o := w.metrics.ledger()
+	o.Attempted = w.logAttempted
 	count := o.Overran
 	o.Overran = func(topic string, n int) {
 		count(topic, n)
@@ -193,21 +202,6 @@ func (w *Worker) ledger() outbox.Observer {
 		}
 	}
 	return o
-}
-
-// logHandled writes the delivery's line of level debug, with its lateness where it took effect.
-func (w *Worker) logHandled(ctx context.Context, d outbox.Delivery, outcome outbox.Outcome) {
-	if !w.log.Enabled(ctx, slog.LevelDebug) {
-		return
-	}
-	var lateness time.Duration
-	if outcome == outbox.OutcomeDone {
-		if now, err := w.store.Now(ctx); err == nil {
-			lateness = now.Sub(d.DueAt)
-		}
-	}
-	w.log.DebugContext(ctx, "delivery handled", slog.Int64("id", d.ID), slog.String("topic", d.Topic), slog.String("key", d.Key),
-		slog.String("outcome", string(outcome)), slog.Float64("lateness_seconds", lateness.Seconds()))
 }
 
 // observer is told what happens to connections: each new one for publishing may be to a broker that has lost what it held.

@@ -2,9 +2,7 @@ package worker_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -65,41 +63,6 @@ func TestWorker_LeavesAMessageDeadAfterItsAttempts(t *testing.T) {
 	require.Eventually(t, func() bool { // it is counted after the commit
 		return containsLine(get(t, w.Routes(), "/metrics", "").Body.String(), `duebox_dead_total{reason="attempts"} 1`)
 	}, patience, tick)
-}
-
-// lines is a log that a test can wait for.
-type lines chan string
-
-func (l lines) Write(p []byte) (int, error) {
-	l <- string(p)
-	return len(p), nil
-}
-
-func TestWorker_LogsEachDeliveryWithItsMessage(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, topic)
-	log := make(lines, 10_000)
-	p.start(t, worker.Config{Log: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
-		map[string]worker.Effect{topic: written})
-	id := p.enqueue(t, outbox.Message{Topic: topic, Key: "cart-7"})[0]
-	for {
-		select {
-		case line := <-log:
-			var said map[string]any
-			require.NoError(t, json.Unmarshal([]byte(line), &said))
-			if said["msg"] != "delivery handled" {
-				continue
-			}
-			require.InDelta(t, id, said["id"], 0)
-			require.Equal(t, topic, said["topic"])
-			require.Equal(t, "cart-7", said["key"])
-			require.Equal(t, "done", said["outcome"])
-			require.Positive(t, said["lateness_seconds"])
-			return
-		case <-time.After(patience):
-			t.Fatal("no line")
-		}
-	}
 }
 
 func TestWorker_TakesUpItsBacklogAfterARestart(t *testing.T) {
