@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -627,6 +628,44 @@ func TestAudit_FindsUnitsThatNoPendingOrderHolds(t *testing.T) {
 		require.Equal(t, outbox.Finding{Found: 5, IDs: want}, report.Of(ordering.FoundReserved))
 		require.Equal(t, 5, report.Found(), "its movements explain every number: %v", report.Findings)
 	}
+
+	// Set back to pending by hand, with its message canceled by an audit meanwhile, it ends as orders do.
+	closed := orders["closed"].No
+	report, err := s.audit(outbox.Scope{}, s.Checks()[0])
+	require.NoError(t, err)
+	require.Contains(t, report.Of(ordering.FoundMessageOfFinishedOrder).IDs, closed)
+	s.exec(`UPDATE orders SET status = 'pending' WHERE no = ?`, closed)
+	report, err = s.audit(outbox.Scope{}, s.Checks()...)
+	require.NoError(t, err)
+	require.Equal(t, []string{closed}, report.Of(ordering.FoundOrderUnfinished).IDs)
+	require.Equal(t, outbox.OutcomeDone, s.expireNow(closed))
+	require.Equal(t, model.Closed, s.order(closed).Status)
+	require.Equal(t, model.Product{SKU: "closed", Name: "Product closed", Available: 7, Reserved: 3}, s.product("closed"))
+}
+
+// TestOperations_TheSQLOfTheGuideIsValid runs it as it stands there.
+func TestOperations_TheSQLOfTheGuideIsValid(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, ordering.Config{})
+	s.stock("MUG", 10)
+	held := s.place(draft("MUG", 2))
+	s.exec(`UPDATE orders SET status = 'closed', due_at = '2026-01-01' WHERE no = ?`, held.No)
+	guide, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	blocks := strings.Split(string(guide), "```sql\n")[1:]
+	require.Len(t, blocks, 5)
+	var found []string
+	for _, block := range blocks {
+		statement, _, _ := strings.Cut(block, ";\n```")
+		var rows []map[string]any
+		require.NoError(t, s.gorm.Raw(statement).Scan(&rows).Error, statement)
+		for _, row := range rows {
+			found = append(found, fmt.Sprint(row))
+		}
+	}
+	require.Len(t, found, 2, "the product, and the order that holds units")
+	require.Contains(t, found[0], "adjusted:10 available:8")
+	require.Contains(t, found[1], "order_no:"+held.No+" quantity:2 status:closed")
 }
 
 func TestAudit_LooksAtEveryProduct(t *testing.T) {

@@ -81,6 +81,22 @@ func TestExtend_ADeliveryOfTheOlderGenerationIsStaleForever(t *testing.T) {
 	require.Equal(t, int64(1), s.number("SELECT COUNT(*) FROM effects"))
 }
 
+func TestExtend_RevivesADeadMessage(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, ordering.Config{})
+	s.stock("a", 5)
+	o := s.place(draft("a", 2))
+	s.exec("UPDATE outbox_messages SET state = 'dead', attempts = 10, available_at = NULL")
+	s.comeDue()
+	due := o.DueAt.Add(time.Hour)
+	_, err := s.Extend(t.Context(), o.No, due)
+	require.NoError(t, err)
+	m := s.message("", o.No)
+	require.Equal(t, outbox.Record{ID: m.ID, Topic: model.TopicExpire, Key: o.No, State: outbox.Scheduled, Generation: 2, DueAt: due, CreatedAt: m.CreatedAt}, m)
+	require.Equal(t, outbox.OutcomeDone, s.expireNow(o.No))
+	require.Equal(t, model.Closed, s.order(o.No).Status)
+}
+
 func TestExtend_RefusesAndWritesNothing(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, ordering.Config{})
