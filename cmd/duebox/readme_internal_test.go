@@ -18,16 +18,18 @@ import (
 	"github.com/duebox/duebox/internal/devenv/devtest"
 )
 
-// block is the README's first block of code in a language.
-func block(t *testing.T, language string) string {
+// blocks are the README's n blocks of code in a language.
+func blocks(t *testing.T, language string, n int) (all []string) {
 	t.Helper()
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
-	_, rest, found := strings.Cut(string(readme), "```"+language+"\n")
-	require.True(t, found)
-	code, _, found := strings.Cut(rest, "```")
-	require.True(t, found)
-	return code
+	for _, rest := range strings.Split(string(readme), "```"+language+"\n")[1:] {
+		code, _, found := strings.Cut(rest, "```")
+		require.True(t, found)
+		all = append(all, code)
+	}
+	require.Len(t, all, n)
+	return all
 }
 
 // TestREADME_HTTPExamplesWork pastes them into a shell, with a curl of our own: the machine may have none.
@@ -41,7 +43,7 @@ func TestREADME_HTTPExamplesWork(t *testing.T) {
 	require.NoError(t, err)
 	bin := t.TempDir()
 	require.NoError(t, os.Symlink(self, filepath.Join(bin, "curl")))
-	script := block(t, "sh")
+	script := blocks(t, "sh", 1)[0]
 	for line, value := range map[string]string{"BASE=http://127.0.0.1:8080\n": "BASE=http://" + address + "\n", "TOKEN=\n": "TOKEN=secret\n"} {
 		require.Contains(t, script, line)
 		script = strings.Replace(script, line, value, 1)
@@ -102,11 +104,11 @@ func curl(args []string) int {
 	return 0
 }
 
-// TestREADME_ExampleCompiles builds the README's Go code, as the body of a function.
-func TestREADME_ExampleCompiles(t *testing.T) {
+// TestREADME_ExamplesCompile builds the README's Go code, as the bodies of functions.
+func TestREADME_ExamplesCompile(t *testing.T) {
 	t.Parallel()
-	code := block(t, "go")
-	require.LessOrEqual(t, strings.Count(code, "\n"), 20)
+	code := blocks(t, "go", 2)
+	require.LessOrEqual(t, strings.Count(code[0], "\n"), 20)
 
 	dir := t.TempDir()
 	source := filepath.Join(dir, "example.go")
@@ -114,15 +116,23 @@ func TestREADME_ExampleCompiles(t *testing.T) {
 
 import (
 	"context"
+	"database/sql"
+	"io/fs"
 	"time"
 
 	"github.com/duebox/duebox/outbox"
 	"github.com/duebox/duebox/outbox/rabbitmq"
+	"github.com/pressly/goose/v3"
 	"gorm.io/gorm"
 )
 
 func Example(ctx context.Context, db *gorm.DB, cart string, remind func(tx *gorm.DB, key string) error) error {
-`+code+`
+`+code[0]+`
+	return err
+}
+
+func Migrate(ctx context.Context, sqlDB *sql.DB) error {
+`+code[1]+`
 	return err
 }
 `), 0o600))
