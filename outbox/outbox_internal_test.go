@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -95,6 +96,21 @@ func TestFlight_ForgetsARowOnlyWhenTheNextScanBegins(t *testing.T) {
 	rows, bytes = f.room()
 	require.Equal(t, 100, rows)
 	require.Equal(t, 1000, bytes)
+}
+
+func TestSeldom_SaysTheSameOnceInTenSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var warned seldom
+		said := 0
+		for range 60 {
+			if warned.again() {
+				said++
+			}
+			<-time.After(time.Second)
+		}
+		require.Equal(t, 6, said)
+	})
 }
 
 func TestNewOwner_IsANameOfItsOwn(t *testing.T) {

@@ -173,9 +173,10 @@ func (r *Relay) Run(ctx context.Context) error {
 }
 
 func (r *Relay) keepLeases(ctx context.Context) {
+	var warned seldom
 	for {
 		lost, err := r.leases.tick(ctx, r.flight.ofShard)
-		if err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && warned.again() {
 			r.log.WarnContext(ctx, "leases not renewed", "error", err)
 		}
 		if lost > 0 {
@@ -188,14 +189,28 @@ func (r *Relay) keepLeases(ctx context.Context) {
 	}
 }
 
+// seldom tells, at most once in ten seconds, that it is time to say again what has been said: an outage has one reason for
+// all attempts.
+type seldom struct{ next time.Time }
+
+func (s *seldom) again() bool {
+	now := time.Now()
+	if now.Before(s.next) {
+		return false
+	}
+	s.next = now.Add(10 * time.Second)
+	return true
+}
+
 // take reads work until ctx ends and passes it on in chunks.
 func (r *Relay) take(ctx context.Context, chunks chan<- []item) {
 	var waiting []item // released at their time
+	var warned seldom
 	for ctx.Err() == nil {
 		ahead := r.cfg.Ahead()
 		items, more, err := r.scan(ctx, ahead)
 		if err != nil {
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && warned.again() {
 				r.log.WarnContext(ctx, "reading work", "error", err)
 			}
 			if sleep(ctx, errorPause) != nil {
