@@ -340,6 +340,8 @@ func (r *Relay) unpublishable(ctx context.Context, it item, cause error) {
 		r.log.WarnContext(ctx, "attempt not counted", "id", it.pub.ID, "error", err)
 	case n > 0 && outcome == OutcomeDead:
 		r.store.cfg.Observer.died("unpublishable", 1)
+		r.log.ErrorContext(ctx, "message is dead and waits for an operator", "id", it.pub.ID, "topic", it.pub.Topic, "key", it.pub.Key,
+			"attempt", it.pub.Attempt+1, "error", errorText(cause))
 	}
 	r.letGo(it)
 }

@@ -3,7 +3,9 @@ package outbox_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -345,13 +347,41 @@ func TestRelay_AMessageThatCannotBePublishedEndsDeadAndBlocksNoOther(t *testing.
 	broken := l.enqueue(t, outbox.Message{Headers: map[string]string{"a": "b"}})
 	l.exec(t, "UPDATE outbox_messages SET headers = '{' WHERE id = ?", broken.ID)
 	good := l.enqueue(t, outbox.Message{Delay: time.Minute})
-	l.start(t, broker, outbox.RelayConfig{Poll: quick})
+	logged := make(lines, 100)
+	stop := l.start(t, broker, outbox.RelayConfig{Poll: quick, Log: slog.New(slog.NewJSONHandler(logged, nil))})
 	eventually(t, "good is published, the others are dead", func() bool {
 		return l.record(t, good.ID).State == outbox.Published && l.record(t, bad.ID).State == outbox.Dead && l.record(t, broken.ID).State == outbox.Dead
 	})
 	require.Contains(t, l.record(t, bad.ID).LastError, "header too long")
 	require.Contains(t, l.record(t, broken.ID).LastError, "decode headers")
 	require.Equal(t, 3, l.record(t, bad.ID).Attempts)
+
+	stop()
+	close(logged)
+	var dead []int64
+	for line := range logged {
+		var said struct {
+			Level, Msg, Error string
+			ID                int64
+			Attempt           int
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &said))
+		if said.Msg == "message is dead and waits for an operator" {
+			require.Equal(t, "ERROR", said.Level)
+			require.Equal(t, 3, said.Attempt)
+			require.Equal(t, l.record(t, said.ID).LastError, said.Error)
+			dead = append(dead, said.ID)
+		}
+	}
+	require.ElementsMatch(t, []int64{bad.ID, broken.ID}, dead)
+}
+
+// lines is a log.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
 }
 
 func TestRelay_DrainsWhatIsInFlightAndGivesItsShardsBack(t *testing.T) {
