@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -81,7 +82,9 @@ func TestReadyz_SaysThatTheTablesAreMissing(t *testing.T) {
 func TestMetrics_CountFromZero(t *testing.T) {
 	t.Parallel()
 	p := newPlaceOn(t, "amqp://127.0.0.1:1/", "ns")
-	w, err := worker.New(p.db, p.amqpURL, map[string]worker.Effect{topic: written, "other": written}, worker.Config{Namespace: "ns"})
+	w, err := worker.New(p.db, p.amqpURL, map[string]worker.Effect{topic: written, "other": written}, worker.Config{
+		Namespace: "ns", Checks: []outbox.Check{{Name: "own", Kinds: []string{"thing"}, Run: func(context.Context, *outbox.Pass) error { return nil }}},
+	})
 	require.NoError(t, err)
 	shown := get(t, w.Routes(), "/metrics", "").Body.String()
 	var lines []string
@@ -103,7 +106,7 @@ func TestMetrics_CountFromZero(t *testing.T) {
 	for _, kind := range []string{"pass", "audit"} {
 		lines = append(lines, `duebox_reconcile_last_success_timestamp_seconds{kind="`+kind+`"} 0`)
 	}
-	for _, finding := range []string{"epoch", "overdue", "late", "hopeless", "dead", "kept", "broken"} {
+	for _, finding := range []string{"epoch", "overdue", "late", "hopeless", "dead", "kept", "broken", "ahead", "thing"} {
 		lines = append(lines, `duebox_reconcile_found_total{finding="`+finding+`"} 0`, `duebox_reconcile_mended_total{finding="`+finding+`"} 0`)
 	}
 	lines = append(lines, `duebox_malformed_total{queue="ns.unrouted"} 0`,

@@ -41,9 +41,12 @@ const lateAfter = 10 * time.Minute
 // longer than a second is left to the next audit.
 func (s *Service) Checks() []outbox.Check {
 	return []outbox.Check{
-		{Name: "orders against the ledger", Run: s.auditOrders},
-		{Name: "stock against its movements", Run: s.auditStock},
-		{Name: "reserved units against pending orders", Run: s.auditReserved},
+		{Name: "orders against the ledger", Run: s.auditOrders, Kinds: []string{
+			FoundOrderWithoutMessage, FoundOrderUnfinished, FoundMessageOfFinishedOrder, FoundMessageWithoutOrder,
+			FoundOrderDueDiffers, FoundOrderLate,
+		}},
+		{Name: "stock against its movements", Run: s.auditStock, Kinds: []string{FoundStock}},
+		{Name: "reserved units against pending orders", Run: s.auditReserved, Kinds: []string{FoundReserved}},
 	}
 }
 
