@@ -711,6 +711,9 @@ func TestAudit_ReadsIndexesInOrderAndNothingElse(t *testing.T) {
 			require.NotContains(t, extra, "temporary", row)
 			if row["table"] != "products" {
 				require.Equal(t, index, fmt.Sprint(row["key"]), row)
+				if index == "by_sku" {
+					require.Contains(t, extra, "Using index", row)
+				}
 			}
 		}
 	}
