@@ -8,13 +8,15 @@ import (
 )
 
 const (
-	purgeRows = 500
+	purgeRows = 100
+	// A purge rests for so many times as long as it worked: it has time, and whoever writes besides has not.
+	purgeRest = 4
 	// How long a relay that said nothing stays on the list.
 	relayForgotten = time.Hour
 )
 
 // purge deletes finished messages whose retention has ended, and what else is kept for a time only. It works in small chunks
-// by primary key and rests at least as long as each took, so that inserts hardly notice.
+// by primary key and rests for a multiple of what each took, so that inserts hardly notice.
 func (r *Reconciler) purge(ctx context.Context, rc *runConn, p *Pass) error {
 	retention := r.store.cfg.Retention.Microseconds()
 	for _, state := range []State{Done, Canceled} {
@@ -68,7 +70,7 @@ func (rc *runConn) purge(ctx context.Context, p *Pass, table, hint, where string
 		if err != nil || len(ids) < purgeRows {
 			return err
 		}
-		if err := sleep(ctx, time.Since(start)); err != nil {
+		if err := sleep(ctx, purgeRest*time.Since(start)); err != nil {
 			return err
 		}
 	}
