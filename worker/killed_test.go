@@ -139,7 +139,8 @@ func TestWorker_LeavesAMessageDeadThatKillsItsProcess(t *testing.T) {
 		c.Kill()
 		require.True(t, wasKilled(c), c.Tail())
 	}
-	require.GreaterOrEqual(t, deaths, 2*4, "each attempt is four deaths, as the first is not noted")
+	// The second attempt is a new publication, whose first death is not noted. The first may have come back from publishAll already.
+	require.GreaterOrEqual(t, deaths, 3+4)
 	require.Equal(t, 1, p.count(t, `SELECT COUNT(*) FROM outbox_messages WHERE payload = ? AND attempts = 2 AND last_error LIKE 'died while handling%'`, lethal))
 
 	p.start(t, worker.Config{}, map[string]worker.Effect{topic: written})
