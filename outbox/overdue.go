@@ -52,6 +52,11 @@ func (r *Reconciler) overdue(ctx context.Context, rc *runConn, p *Pass) error {
 				available_at = UTC_TIMESTAMP(6) + INTERVAL IF(repairs = 0, 0, LEAST(600, POW(2, repairs))) SECOND,
 				revision = revision + 1, `+why+`, repairs = repairs + 1`)
 			p.foundRows(again.kind, written, len(written))
+			if err == nil && len(written) < len(again.rows) {
+				var busy []picked
+				busy, err = rc.unchanged(ctx, except(again.rows, written))
+				p.foundRows(FoundLate, busy, 0) // somebody has them locked, in their effect mostly
+			}
 			if !p.DryRun() {
 				r.store.cfg.Observer.repaired("overdue", len(written))
 			}
@@ -97,4 +102,31 @@ func (q *queues) of(ctx context.Context, topic string) (queue, bool) {
 		q.known[topic] = queue{waiting: ready > 0 || consumers == 0, idle: consumers == 0}
 	}
 	return q.known[topic], true
+}
+
+// except returns the rows that are not among written.
+func except(rows, written []picked) (rest []picked) {
+	ids := make(map[int64]bool, len(written))
+	for _, row := range written {
+		ids[row.id] = true
+	}
+	for _, row := range rows {
+		if !ids[row.id] {
+			rest = append(rest, row)
+		}
+	}
+	return rest
+}
+
+// unchanged returns those of rows that are still published as they were read, by a plain SELECT.
+func (rc *runConn) unchanged(ctx context.Context, rows []picked) (same []picked, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	found, err := rc.versions(ctx, rc.conn, rows, "")
+	for _, row := range rows {
+		if found[row.id] == row.revision {
+			same = append(same, row)
+		}
+	}
+	return same, err
 }

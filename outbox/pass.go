@@ -92,6 +92,7 @@ type Pass struct {
 	report Report
 	errs   []error
 	part   string
+	closed bool // the report is out: what a check has left running is not heard any more
 }
 
 // Progress is how far a pass has come.
@@ -112,9 +113,14 @@ func (p *Pass) DryRun() bool { return p.scope.DryRun }
 // Looked adds n to the count of what was looked at, such as "orders".
 func (p *Pass) Looked(what string, n int) {
 	p.mu.Lock()
-	p.report.Looked[what] += n
+	closed := p.closed
+	if !closed {
+		p.report.Looked[what] += n
+	}
 	p.mu.Unlock()
-	p.tell()
+	if !closed {
+		p.tell()
+	}
 }
 
 // Found reports one fault of a kind, such as "order_without_message", by an id that an operator can look up, and whether it has
@@ -122,6 +128,9 @@ func (p *Pass) Looked(what string, n int) {
 func (p *Pass) Found(kind, id string, mended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
 	f := p.finding(kind)
 	f.Found++
 	if mended {
@@ -134,11 +143,11 @@ func (p *Pass) Found(kind, id string, mended bool) {
 
 // foundRows reports rows of the ledger; of those, mended have been written.
 func (p *Pass) foundRows(kind string, rows []picked, mended int) {
-	if len(rows) == 0 {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(rows) == 0 || p.closed {
+		return
+	}
 	f := p.finding(kind)
 	f.Found += len(rows)
 	if !p.DryRun() {
@@ -160,7 +169,9 @@ func (p *Pass) finding(kind string) *Finding {
 
 func (p *Pass) purged(n int) {
 	p.mu.Lock()
-	p.report.Purged += n
+	if !p.closed {
+		p.report.Purged += n
+	}
 	p.mu.Unlock()
 	p.tell()
 }
@@ -210,15 +221,42 @@ func (p *Pass) leave(part string, err error) {
 	p.report.Left = append(p.report.Left, part)
 }
 
-// unbroken turns a panic into an error.
-func unbroken(ctx context.Context, p *Pass, do func(ctx context.Context, p *Pass) error) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v", cause)
-			p.log.LogAttrs(ctx, slog.LevelError, "a part of the pass panicked", slog.Any("error", err), slog.String("stack", string(debug.Stack())))
-		}
+const (
+	// How long one part of a run may take. Beyond that it is stuck, and would keep the next run of its kind from beginning.
+	partLimit = time.Hour
+	// How long a part may take to return after its context has ended.
+	partGrace = 20 * time.Second
+)
+
+// unbroken runs a part in a goroutine of its own. A panic, an end of the goroutine and a part that does not return are its error.
+func unbroken(ctx context.Context, p *Pass, do func(ctx context.Context, p *Pass) error) error {
+	ctx, cancel := context.WithTimeout(ctx, partLimit)
+	defer cancel()
+	returned := make(chan error, 1)
+	go func() {
+		err := errors.New("it ended its goroutine (runtime.Goexit) instead of returning")
+		defer func() {
+			if cause := recover(); cause != nil {
+				err = fmt.Errorf("panic: %v", cause)
+				p.log.LogAttrs(ctx, slog.LevelError, "a part of the pass panicked", slog.Any("error", err), slog.String("stack", string(debug.Stack())))
+			}
+			returned <- err
+		}()
+		err = do(ctx, p)
 	}()
-	return do(ctx, p)
+	select {
+	case err := <-returned:
+		return err
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(partGrace)
+	defer grace.Stop()
+	select {
+	case err := <-returned:
+		return err
+	case <-grace.C:
+		return fmt.Errorf("it has not returned after its context ended: %w", context.Cause(ctx))
+	}
 }
 
 // end closes the report.
@@ -232,5 +270,6 @@ func (p *Pass) end(ctx context.Context, start time.Time) (Report, error) {
 		p.report.Errors = append(p.report.Errors, errorText(err))
 	}
 	p.report.Seconds = time.Since(start).Seconds()
+	p.closed = true
 	return p.report, errors.Join(p.errs...)
 }

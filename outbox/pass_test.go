@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -199,6 +200,7 @@ func TestReconciler_LeavesLockedRowsToTheNextPass(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, time.Since(start), 10*time.Second, "it waits for nobody's transaction")
 	require.Equal(t, 200, report.Of(outbox.FoundOverdue).Mended)
+	require.Equal(t, 100, report.Of(outbox.FoundLate).Found, "and tells of what it has left")
 	require.NoError(t, tx.Rollback().Error)
 	report, err = rec.Run(t.Context(), outbox.Scope{})
 	require.NoError(t, err)
@@ -559,4 +561,41 @@ func TestLive_WalksInTheOrderOfBytes(t *testing.T) {
 	require.Len(t, plan, 1)
 	require.Equal(t, "live", plan[0]["key"])
 	require.NotContains(t, plan[0]["Extra"], "filesort")
+}
+
+func TestReconciler_SurvivesChecksThatDoNotReturn(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	ctx, cancel := context.WithCancel(t.Context())
+	leave, left := make(chan struct{}), make(chan struct{})
+	ran := false
+	rec := l.reconciler(t, outbox.ReconcileConfig{Checks: []outbox.Check{
+		{Name: "exits", Run: func(context.Context, *outbox.Pass) error {
+			runtime.Goexit()
+			return nil
+		}},
+		{Name: "next", Run: func(context.Context, *outbox.Pass) error {
+			ran = true
+			return nil
+		}},
+		{Name: "hangs", Run: func(_ context.Context, p *outbox.Pass) error {
+			defer close(left)
+			cancel()
+			<-leave
+			p.Looked("things", 1)
+			p.Found("thing", "late", false)
+			return nil
+		}},
+	}})
+	report, err := rec.Run(ctx, outbox.Scope{Audit: true})
+	require.ErrorContains(t, err, "check exits: it ended its goroutine")
+	require.ErrorContains(t, err, "check hangs: it has not returned after its context ended")
+	require.True(t, ran)
+	require.Equal(t, outbox.RunIncomplete, l.run(t, report.Run).State)
+	close(leave)
+	<-left
+	require.Zero(t, report.Found(), "what comes after the report is not heard")
+	again, err := l.reconciler(t, outbox.ReconcileConfig{}).Run(t.Context(), outbox.Scope{Audit: true})
+	require.NoError(t, err)
+	require.False(t, again.Skipped)
 }

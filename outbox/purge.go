@@ -30,8 +30,8 @@ func (r *Reconciler) purge(ctx context.Context, rc *runConn, p *Pass) error {
 		}
 	}
 	for table, where := range map[string]string{
-		"outbox_unrouted":       "kept_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND",                             // index: kept (kept_at)
-		"outbox_reconcile_runs": "requested_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND state <> 'running'", // index: by_age (requested_at)
+		"outbox_unrouted":       "kept_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND",                                               // index: kept (kept_at)
+		"outbox_reconcile_runs": "requested_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND state IN ('completed', 'incomplete')", // index: by_age (requested_at)
 	} {
 		if err := rc.purge(ctx, p, table, "", where, retention); err != nil {
 			return fmt.Errorf("%s: %w", table, err)
@@ -59,21 +59,53 @@ func (rc *runConn) purge(ctx context.Context, p *Pass, table, hint, where string
 		}
 		return err
 	}
+	var kept []int64 // that cannot be deleted now, and must not hold up the others
 	for {
 		start := time.Now()
-		ids, err := rc.ids(ctx, "SELECT id"+from+" LIMIT ?", append(slices.Clip(args), purgeRows)...)
+		query, all := "SELECT id"+from, slices.Clip(args)
+		if len(kept) > 0 {
+			query, all = query+" AND id NOT IN ("+marks(len(kept))+")", append(all, anys(kept)...)
+		}
+		ids, err := rc.ids(ctx, query+" LIMIT ?", append(all, purgeRows)...)
 		if err != nil || len(ids) == 0 {
 			return err
 		}
-		n, err := rc.remove(ctx, "DELETE FROM "+table+" WHERE id IN ("+marks(len(ids))+") AND "+where, append(anys(ids), args...))
+		n, stuck, err := rc.removeAll(ctx, table, where, args, ids)
 		p.purged(int(n))
-		if err != nil || len(ids) < purgeRows {
+		if kept = append(kept, stuck...); err != nil || len(ids) < purgeRows {
 			return err
+		}
+		if len(kept) > purgeRows {
+			return fmt.Errorf("%d rows cannot be deleted, the first is %d", len(kept), kept[0])
 		}
 		if err := sleep(ctx, purgeRest*time.Since(start)); err != nil {
 			return err
 		}
 	}
+}
+
+// removeAll deletes rows, together or else one by one, and returns those that somebody has locked or refers to.
+func (rc *runConn) removeAll(ctx context.Context, table, where string, args []any, ids []int64) (n int64, stuck []int64, err error) {
+	remove := func(ids []int64) (int64, error) {
+		return rc.remove(ctx, "DELETE FROM "+table+" WHERE id IN ("+marks(len(ids))+") AND "+where, append(anys(ids), args...))
+	}
+	if n, err = remove(ids); err == nil || ctx.Err() != nil || isOthersFault(err) {
+		return n, nil, err
+	}
+	for _, id := range ids {
+		one, err := remove([]int64{id})
+		switch {
+		case err == nil:
+			n += one
+		case ctx.Err() != nil || isOthersFault(err):
+			return n, stuck, err
+		case len(stuck) < 3: // each costs a second if it is locked
+			stuck = append(stuck, id)
+		default:
+			return n, stuck, fmt.Errorf("delete %d and others: %w", id, err)
+		}
+	}
+	return n, stuck, nil
 }
 
 func (rc *runConn) remove(ctx context.Context, statement string, args []any) (int64, error) {

@@ -79,3 +79,23 @@ func middle(times []time.Duration) time.Duration {
 	slices.Sort(times)
 	return times[len(times)/2]
 }
+
+func TestReconciler_PurgesAroundWhatCannotBeDeleted(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	l.overdue(t, 3200)
+	l.exec(t, "UPDATE outbox_messages SET state = 'done', available_at = '2026-01-01'")
+	l.exec(t, "CREATE TABLE mine (message BIGINT, FOREIGN KEY (message) REFERENCES outbox_messages (id))")
+	l.exec(t, "INSERT INTO mine SELECT MIN(id) FROM outbox_messages WHERE shard = 0")
+	tx := l.db.Begin()
+	require.NoError(t, tx.Exec("UPDATE outbox_messages SET held = TRUE WHERE id = (SELECT id FROM (SELECT MIN(id) AS id FROM outbox_messages WHERE shard = 1) AS m)").Error)
+	rec := l.reconciler(t, outbox.ReconcileConfig{})
+	report, err := rec.Run(t.Context(), outbox.Scope{})
+	require.NoError(t, err)
+	require.Equal(t, 3198, report.Purged)
+	require.NoError(t, tx.Rollback().Error)
+	report, err = rec.Run(t.Context(), outbox.Scope{})
+	require.NoError(t, err)
+	require.Equal(t, 1, report.Purged)
+	require.Equal(t, 1, l.count(t, "TRUE"))
+}

@@ -33,9 +33,13 @@ func (r *Reconciler) Rearm(ctx context.Context) (report Report, again time.Durat
 	report, err = r.record(ctx, RunRearm, Scope{}, 0, func(ctx context.Context, rc *runConn, p *Pass) {
 		p.run(ctx, partRearm, func(ctx context.Context, p *Pass) error { return r.rearm(ctx, rc, p) })
 	})
-	again = rearmRest
-	if report.Skipped || err != nil {
+	switch {
+	case err != nil:
+		again = 5 * time.Second
+	case report.Skipped:
 		again = time.Second
+	default:
+		again = rearmRest
 	}
 	return report, again, err
 }

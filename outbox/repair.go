@@ -106,19 +106,9 @@ func (rc *runConn) write(ctx context.Context, rows []picked, update string, args
 		return nil, fmt.Errorf("begin: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // a no-op after Commit
-	ids := make([]any, len(rows))
-	for i, row := range rows {
-		ids[i] = row.id
-	}
-	// index: primary
-	free, err := queryAll(ctx, tx, func(rows *sql.Rows, row *rowVersion) error { return rows.Scan(&row.id, &row.revision) },
-		`SELECT id, revision FROM outbox_messages WHERE id IN (`+marks(len(ids))+`) AND state = 'published' FOR UPDATE SKIP LOCKED`, ids...)
+	revisions, err := rc.versions(ctx, tx, rows, " FOR UPDATE SKIP LOCKED")
 	if err != nil {
 		return nil, fmt.Errorf("lock published messages: %w", err)
-	}
-	revisions := make(map[int64]int64, len(free))
-	for _, row := range free {
-		revisions[row.id] = row.revision
 	}
 	var written []picked
 	args = slices.Clone(args)
@@ -138,4 +128,20 @@ func (rc *runConn) write(ctx context.Context, rows []picked, update string, args
 		return nil, fmt.Errorf("commit: %w", err)
 	}
 	return written, nil
+}
+
+// versions returns the revisions of those rows that are published, by id.
+func (rc *runConn) versions(ctx context.Context, c conn, rows []picked, lock string) (map[int64]int64, error) {
+	ids := make([]any, len(rows))
+	for i, row := range rows {
+		ids[i] = row.id
+	}
+	// index: primary
+	found, err := queryAll(ctx, c, func(rows *sql.Rows, row *rowVersion) error { return rows.Scan(&row.id, &row.revision) },
+		`SELECT id, revision FROM outbox_messages WHERE id IN (`+marks(len(ids))+`) AND state = 'published'`+lock, ids...)
+	revisions := make(map[int64]int64, len(found))
+	for _, row := range found {
+		revisions[row.id] = row.revision
+	}
+	return revisions, err
 }
