@@ -599,3 +599,18 @@ func TestReconciler_SurvivesChecksThatDoNotReturn(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, again.Skipped)
 }
+
+// The grace was shortened while messages were in the broker: that makes none late.
+func TestReconciler_RearmsForTheDueTimeWhateverTheGraceWas(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	l.overdue(t, 2)
+	l.exec(t, "UPDATE outbox_messages SET due_at = UTC_TIMESTAMP(6) + INTERVAL 20 SECOND, available_at = UTC_TIMESTAMP(6) + INTERVAL 620 SECOND")
+	l.exec(t, "UPDATE outbox_messages SET attempts = 1, due_at = '2026-01-01', available_at = UTC_TIMESTAMP(6) + INTERVAL 90 SECOND WHERE id = 2")
+	_, err := l.Raise(t.Context(), 0, true)
+	require.NoError(t, err)
+	_, _, err = l.reconciler(t, outbox.ReconcileConfig{Grace: 30 * time.Second}).Rearm(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, l.count(t, "id = 1 AND state = 'scheduled' AND available_at = due_at"))
+	require.Equal(t, 1, l.count(t, "id = 2 AND available_at > UTC_TIMESTAMP(6) + INTERVAL 50 SECOND"), "a retry keeps its pause")
+}
