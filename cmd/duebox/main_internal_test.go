@@ -338,3 +338,9 @@ func request(t *testing.T, method, url, body string, into any) int {
 	}
 	return resp.StatusCode
 }
+
+func TestConnections_EveryEffectHasOne(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, 50, connections(8))
+	require.Equal(t, 1044, connections(1024))
+}

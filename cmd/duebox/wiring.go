@@ -43,6 +43,9 @@ func openDatabase(ctx context.Context, cfg config.Config, migrate bool) (db *gor
 			_ = pool.Close()
 		}
 	}
+	if pool, err := db.DB(); err == nil {
+		pool.SetMaxOpenConns(connections(cfg.Workers))
+	}
 	if migrate {
 		migrating, cancel := context.WithTimeout(ctx, migrateLimit)
 		defer cancel()
@@ -52,6 +55,13 @@ func openDatabase(ctx context.Context, cfg config.Config, migrate bool) (db *gor
 		}
 	}
 	return db, closeDB, nil
+}
+
+// connections is how many a process may open: one for each effect, and what relay, settler, reconciler, audits and probes need besides. An
+// effect that waits for a connection would use up its deadline.
+func connections(workers int) int {
+	const usual, besides = 50, 20
+	return max(usual, workers+besides)
 }
 
 func sets() []database.Set {
