@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	purgeRows = 100
+	purgeRows = 50
 	// A purge rests for so many times as long as it worked: it has time, and whoever writes besides has not.
-	purgeRest = 4
+	purgeRest = 9
 	// How long a relay that said nothing stays on the list.
 	relayForgotten = time.Hour
 )
@@ -78,7 +78,7 @@ func (rc *runConn) purge(ctx context.Context, p *Pass, table, hint, where string
 		if len(kept) > purgeRows {
 			return fmt.Errorf("%d rows cannot be deleted, the first is %d", len(kept), kept[0])
 		}
-		if err := sleep(ctx, purgeRest*time.Since(start)); err != nil {
+		if err := sleep(ctx, min(time.Second, purgeRest*time.Since(start))); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,9 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	built.dir = dir
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	// The proxy's own: a link that is removed while it has something to pass on leaves it behind, in v2.5.0.
+	leaks := goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run")
+	goleak.VerifyTestMain(m, leaks, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(dir)
 		os.Exit(code)
 	}))
