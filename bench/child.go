@@ -16,7 +16,6 @@ import (
 
 	"gorm.io/gorm"
 
-	"github.com/duebox/duebox/internal/database"
 	"github.com/duebox/duebox/outbox"
 	"github.com/duebox/duebox/outbox/rabbitmq"
 	"github.com/duebox/duebox/worker"
@@ -93,17 +92,13 @@ func childProcess(role string) int {
 }
 
 func workUntil(ctx context.Context, dsn, url string) error {
-	db, err := database.Open(ctx, dsn)
+	led, err := openLedger(ctx, dsn)
 	if err != nil {
 		return err
 	}
-	pool, err := db.DB()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = pool.Close() }()
+	defer func() { _ = led.close() }()
 	nothing := func(context.Context, *gorm.DB, outbox.Delivery) error { return nil } // the guard's own write is measured
-	w, err := worker.New(db, url, map[string]worker.Effect{topic: nothing}, worker.Config{
+	w, err := worker.New(led.db, url, map[string]worker.Effect{topic: nothing}, worker.Config{
 		HTTPAddr: "127.0.0.1:0", Namespace: namespace, Strategy: rabbitmq.Plugin, Horizon: horizon,
 	})
 	if err != nil {
@@ -119,16 +114,12 @@ type passed struct {
 }
 
 func reconcileOnce(ctx context.Context, dsn, url string) error {
-	db, err := database.Open(ctx, dsn)
+	led, err := openLedger(ctx, dsn)
 	if err != nil {
 		return err
 	}
-	pool, err := db.DB()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = pool.Close() }()
-	store, err := outbox.NewStore(db, outbox.StoreConfig{})
+	defer func() { _ = led.close() }()
+	store, err := outbox.NewStore(led.db, outbox.StoreConfig{})
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// The messages are due one after the other, at half of what one worker commits on two cores: what is late then was lost.
+	// The messages are due one after the other, so that effects keep up: what is late then was lost. The lateness that is printed tells
+	// whether they did.
 	perSecond = 400
 	// A message is late if it takes effect later than this after its due time. One that the broker lost, and that was not published
 	// again in time, would be later than the grace of 30 s; a machine that has other work stalls for less.
