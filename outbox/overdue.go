@@ -33,7 +33,7 @@ func (r *Reconciler) overdue(ctx context.Context, rc *runConn, p *Pass) error {
 		}
 		p.foundRows(FoundLate, late, 0)
 		const why = "last_error = 'published, but no effect within the grace period'"
-		dead, err := r.repair(ctx, rc, p, hopeless, `UPDATE outbox_messages SET
+		dead, _, err := r.repair(ctx, rc, p, hopeless, `UPDATE outbox_messages SET
 			state = 'dead', available_at = NULL, revision = revision + 1, `+why)
 		p.foundRows(FoundHopeless, dead, 0)
 		if !p.DryRun() {
@@ -46,15 +46,15 @@ func (r *Reconciler) overdue(ctx context.Context, rc *runConn, p *Pass) error {
 			if err != nil {
 				return err
 			}
-			var written []picked
+			var written, broken []picked
 			// repairs is set last: MySQL assigns from left to right.
-			written, err = r.repair(ctx, rc, p, again.rows, `UPDATE outbox_messages SET state = 'scheduled',
+			written, broken, err = r.repair(ctx, rc, p, again.rows, `UPDATE outbox_messages SET state = 'scheduled',
 				available_at = UTC_TIMESTAMP(6) + INTERVAL IF(repairs = 0, 0, LEAST(600, POW(2, repairs))) SECOND,
 				revision = revision + 1, `+why+`, repairs = repairs + 1`)
 			p.foundRows(again.kind, written, len(written))
-			if err == nil && len(written) < len(again.rows) {
+			if rest := except(again.rows, append(written, broken...)); err == nil && len(rest) > 0 {
 				var busy []picked
-				busy, err = rc.unchanged(ctx, except(again.rows, written))
+				busy, err = rc.unchanged(ctx, rest)
 				p.foundRows(FoundLate, busy, 0) // somebody has them locked, in their effect mostly
 			}
 			if !p.DryRun() {
@@ -104,10 +104,10 @@ func (q *queues) of(ctx context.Context, topic string) (queue, bool) {
 	return q.known[topic], true
 }
 
-// except returns the rows that are not among written.
-func except(rows, written []picked) (rest []picked) {
-	ids := make(map[int64]bool, len(written))
-	for _, row := range written {
+// except returns the rows that are not among others.
+func except(rows, others []picked) (rest []picked) {
+	ids := make(map[int64]bool, len(others))
+	for _, row := range others {
 		ids[row.id] = true
 	}
 	for _, row := range rows {

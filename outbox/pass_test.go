@@ -172,6 +172,7 @@ func TestReconciler_BrokenPartsKeepNothingElseFromRunning(t *testing.T) {
 	require.ErrorContains(t, err, "check panics: panic: at the check")
 	require.Equal(t, []string{"panics", "errs", "works"}, ran)
 	require.Equal(t, outbox.Finding{Found: 1, IDs: []string{"7"}}, report.Of(outbox.FoundBroken))
+	require.Zero(t, report.Of(outbox.FoundLate).Found, "a broken row is not late besides")
 	require.Equal(t, 449, report.Of(outbox.FoundOverdue).Mended, "its neighbours are mended")
 	require.Equal(t, 449, l.count(t, "state = 'scheduled'"))
 	run := l.run(t, report.Run)

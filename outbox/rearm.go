@@ -108,7 +108,7 @@ func (r *Reconciler) rearm(ctx context.Context, rc *runConn, p *Pass) error {
 	kind := FoundEpoch
 	// What waits for another attempt keeps its pause, as well as the grace that is set now tells it; the others are due when they are.
 	again := func(rows []picked) error {
-		written, err := r.repair(ctx, rc, p, rows, `UPDATE outbox_messages SET
+		written, _, err := r.repair(ctx, rc, p, rows, `UPDATE outbox_messages SET
 			state = 'scheduled', revision = revision + 1,
 			available_at = GREATEST(due_at, UTC_TIMESTAMP(6), IF(attempts = 0, due_at, available_at - INTERVAL ? MICROSECOND))`, grace)
 		p.foundRows(kind, written, len(written))

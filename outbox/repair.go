@@ -65,14 +65,14 @@ func (rc *runConn) pick(ctx context.Context, shard int, from position, where str
 
 // repair writes rows that are still published as they were read, in one transaction, and returns those. What somebody holds locked
 // is that one's work and left out. If the rows cannot be written together they are written one by one, and one that
-// cannot be written at all is reported as broken. A dry run returns all of them and writes nothing.
-func (r *Reconciler) repair(ctx context.Context, rc *runConn, p *Pass, rows []picked, update string, args ...any) ([]picked, error) {
+// cannot be written at all is reported as broken and returned as such. A dry run returns all of them as written and writes nothing.
+func (r *Reconciler) repair(ctx context.Context, rc *runConn, p *Pass, rows []picked, update string, args ...any) (written, broken []picked, err error) {
 	if len(rows) == 0 || p.DryRun() {
-		return rows, nil
+		return rows, nil, nil
 	}
-	written, err := rc.write(ctx, rows, update, args)
+	written, err = rc.write(ctx, rows, update, args)
 	if err == nil || ctx.Err() != nil || isOthersFault(err) {
-		return written, err
+		return written, nil, err
 	}
 	for _, row := range rows {
 		one, err := rc.write(ctx, []picked{row}, update, args)
@@ -80,13 +80,14 @@ func (r *Reconciler) repair(ctx context.Context, rc *runConn, p *Pass, rows []pi
 		case err == nil:
 			written = append(written, one...)
 		case ctx.Err() != nil || isOthersFault(err):
-			return written, err
+			return written, broken, err
 		case !IsRetryable(err): // a retryable one is busy after all
+			broken = append(broken, row)
 			p.Found(FoundBroken, strconv.FormatInt(row.id, 10), false)
 			r.cfg.Log.LogAttrs(ctx, slog.LevelError, "message cannot be scheduled again", slog.Int64("id", row.id), slog.Any("error", err))
 		}
 	}
-	return written, nil
+	return written, broken, nil
 }
 
 // isOthersFault tells an error that every row would meet from one that may be this row's.
