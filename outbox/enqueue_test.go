@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"database/sql"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +72,11 @@ func TestEnqueue_RefusesWhatWouldHarmTheBrokerOrTheLedger(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{MaxPayload: 100})
 	due := time.Now()
+	event := func(name, value string) map[string]string {
+		headers := map[string]string{"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}
+		headers[name] = value
+		return headers
+	}
 	for name, m := range map[string]outbox.Message{
 		"topic":            {},
 		"topic \"a b\"":    {Topic: "a b"},
@@ -90,11 +96,33 @@ func TestEnqueue_RefusesWhatWouldHarmTheBrokerOrTheLedger(t *testing.T) {
 		"year 1969":        {Topic: "a", DueAt: time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"year 9999":        {Topic: "a", DueAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"both set":         {Topic: "a", DueAt: due, Delay: time.Second},
+		"\"overwrite\"":    {Topic: "a", OnConflict: "overwrite"},
+
+		"\"Traceparent\" must be":  {Topic: "a", Headers: map[string]string{"Traceparent": trace}},
+		"that of W3C":              {Topic: "a", Headers: map[string]string{"traceparent": trace + "0"}},
+		"ff-0af7651916cd43":        {Topic: "a", Headers: map[string]string{"traceparent": "ff" + trace[2:]}},
+		"00-0AF7651916CD43":        {Topic: "a", Headers: map[string]string{"traceparent": strings.ToUpper(trace)}},
+		"00-000000000000000000000": {Topic: "a", Headers: map[string]string{"traceparent": "00-" + strings.Repeat("0", 32) + trace[35:]}},
+		"-0000000000000000-01":     {Topic: "a", Headers: map[string]string{"traceparent": trace[:36] + strings.Repeat("0", 16) + trace[52:]}},
+		"tracestate":               {Topic: "a", Headers: map[string]string{"tracestate": longText(513)}},
+
+		"\"Ce-Id\" must be":                     {Topic: "a", Headers: map[string]string{"Ce-Id": "1"}},
+		"ce-id, ce-source, ce-type beside ce-s": {Topic: "a", Headers: map[string]string{"ce-specversion": "1.0"}},
+		"ce-specversion beside ce-id":           {Topic: "a", Headers: map[string]string{"ce-id": "1", "ce-source": "s", "ce-type": "t"}},
+		"\"0.3\", not 1.0":                      {Topic: "a", Headers: event("ce-specversion", "0.3")},
+		"ce-source is empty":                    {Topic: "a", Headers: event("ce-source", "")},
+		"\"ce-\"":                               {Topic: "a", Headers: event("ce-", "x")},
+		"\"ce-my_ext\"":                         {Topic: "a", Headers: event("ce-my_ext", "x")},
+		"ce-" + longText(21):                    {Topic: "a", Headers: event("ce-"+longText(21), "x")},
+		"ce-datacontenttype is no attribute":    {Topic: "a", Headers: event("ce-datacontenttype", "text/plain")},
+		"ce-data is no attribute":               {Topic: "a", Headers: event("ce-data", "x")},
+		"ce-time \"today\"":                     {Topic: "a", Headers: event("ce-time", "today")},
 	} {
 		err := l.db.Transaction(func(tx *gorm.DB) error {
 			err := l.Enqueue(t.Context(), tx, &m)
 			require.ErrorIs(t, err, outbox.ErrInvalidMessage, name)
 			require.ErrorContains(t, err, name)
+			require.Equal(t, name == "payload has 101", errors.Is(err, outbox.ErrPayloadTooLarge))
 			return nil
 		})
 		require.NoError(t, err, "the transaction stays usable")
@@ -104,6 +132,21 @@ func TestEnqueue_RefusesWhatWouldHarmTheBrokerOrTheLedger(t *testing.T) {
 		return nil
 	})
 	require.Zero(t, l.count(t, "TRUE"))
+}
+
+const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+func TestEnqueue_TakesTracesAndEvents(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	for _, headers := range []map[string]string{
+		{"traceparent": trace, "tracestate": "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"},
+		{"traceparent": "01" + trace[2:]}, {"traceparent": "cc" + trace[2:] + "-what-comes"},
+		{"ce-specversion": "1.0", "ce-id": "ä 1", "ce-source": "/s", "ce-type": "t", "ce-time": "2026-11-30T12:00:00.5+01:00", "ce-subject": "x", "ce-ext1": "y"},
+	} {
+		l.enqueue(t, outbox.Message{Topic: "a", Headers: headers})
+	}
+	require.Equal(t, 4, l.count(t, "TRUE"))
 }
 
 func TestEnqueue_AKeyIsUniqueAmongTheLive(t *testing.T) {

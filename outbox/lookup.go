@@ -30,6 +30,7 @@ type Record struct {
 	Attempts    int
 	Publishes   int
 	Repairs     int
+	Untracked   bool
 	LastError   string // of the attempts and repairs that are counted; it stays when the message has ended well. Empty: none
 	DueAt       time.Time
 	CreatedAt   time.Time
@@ -40,26 +41,26 @@ type Record struct {
 // Lookup reads the live message with this topic and key, outside of any transaction; ErrNoMessage if there is none.
 func (s *Store) Lookup(ctx context.Context, topic, key string) (Record, error) {
 	// index: live (topic, live_key)
-	return s.lookup(ctx, "topic = ? AND live_key = ?", []byte(topic), []byte(key))
+	return lookup(ctx, s.sql, "topic = ? AND live_key = ?", []byte(topic), []byte(key))
 }
 
 // LookupID reads the message with this id, in whatever state; ErrNoMessage if there is none.
 func (s *Store) LookupID(ctx context.Context, id int64) (Record, error) {
-	return s.lookup(ctx, "id = ?", id)
+	return lookup(ctx, s.sql, "id = ?", id)
 }
 
-func (s *Store) lookup(ctx context.Context, where string, args ...any) (Record, error) {
+func lookup(ctx context.Context, c conn, where string, args ...any) (Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var (
 		r                               Record
 		due, created, published, finish int64
 	)
-	err := s.sql.QueryRowContext(ctx, `SELECT id, topic, COALESCE(message_key, ''), state, generation, attempts, publishes, repairs,
+	err := c.QueryRowContext(ctx, `SELECT id, topic, COALESCE(message_key, ''), state, generation, attempts, publishes, repairs, untracked,
 		COALESCE(last_error, ''), `+micros1970("due_at")+`, `+micros1970("created_at")+`,
 		`+micros1970("published_at")+`, COALESCE(`+micros1970("finished_at")+`, -1)
 		FROM outbox_messages WHERE `+where, args...).Scan(
-		&r.ID, &r.Topic, &r.Key, &r.State, &r.Generation, &r.Attempts, &r.Publishes, &r.Repairs,
+		&r.ID, &r.Topic, &r.Key, &r.State, &r.Generation, &r.Attempts, &r.Publishes, &r.Repairs, &r.Untracked,
 		&r.LastError, &due, &created, &published, &finish)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Record{}, ErrNoMessage

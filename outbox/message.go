@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -31,6 +30,8 @@ const DefaultContentType = "application/octet-stream"
 var (
 	// ErrInvalidMessage is wrapped by every error about the content of a message; its text names the field.
 	ErrInvalidMessage = errors.New("outbox: invalid message")
+	// ErrPayloadTooLarge says that a payload is above StoreConfig.MaxPayload. It wraps ErrInvalidMessage.
+	ErrPayloadTooLarge = fmt.Errorf("%w: payload too large", ErrInvalidMessage)
 	// ErrDuplicateKey says that a live message with this topic and key exists already.
 	ErrDuplicateKey = errors.New("outbox: a live message with this topic and key exists")
 	// ErrNoMessage says that no live message with this topic and key (or no message with this id) exists.
@@ -53,12 +54,51 @@ type Message struct {
 	// ContentType is printable ASCII; default DefaultContentType.
 	ContentType string
 	// Headers travel with the message. Names: [A-Za-z0-9._-], not CC, BCC or x-*; values: valid UTF-8 without
-	// control characters.
+	// control characters. Some names have a meaning of their own, and rules: traceparent and tracestate are those of W3C Trace
+	// Context, and ce-* are the attributes of a CloudEvent (1.0), of which ce-specversion, ce-id, ce-source and ce-type must
+	// be there if any is.
 	Headers map[string]string
+	// OnConflict says what happens if the topic has a live message with this key. Default OnConflictReject.
+	OnConflict OnConflict
+	// Untracked ends the message at the broker's confirm instead of its effect: it is done then, its key is free, it cannot be
+	// withdrawn any more, and what the broker loses afterwards stays lost. It is for consumers that do not call Handle:
+	// what Handle is given of it is a duplicate (or takes effect, if the confirm was not yet written down).
+	Untracked bool
 
 	// ID is set by Enqueue. It is on the wire and stays the same for the message's whole life.
 	ID int64
+	// Existed is set by Enqueue: a live message with this topic and key was there, and was kept or replaced. ID is that one's.
+	Existed bool
 }
+
+// OnConflict says what Enqueue does if the topic has a live message with the same key. A dead message is live: it has its key
+// until an operator, or a call, has dealt with it.
+type OnConflict string
+
+// What Enqueue can do with a live message of the same topic and key.
+const (
+	// OnConflictReject: Enqueue returns ErrDuplicateKey. So does the zero value.
+	OnConflictReject OnConflict = "reject"
+	// OnConflictKeep: it stays as it is, and takes no effect before the transaction of Enqueue has ended, so that its effect
+	// sees what that has written. A message that is dead stays dead.
+	OnConflictKeep OnConflict = "keep"
+	// OnConflictReplace: due time, payload, content type, headers and Untracked become those of the new one. What is on its
+	// way takes no effect any more; a dead message is scheduled. As after Reschedule, attempts and repairs start at 0 again.
+	OnConflictReplace OnConflict = "replace"
+)
+
+// FieldError says which field of a message breaks a limit, and which. It wraps ErrInvalidMessage.
+type FieldError struct {
+	Field  string // topic, key, payload, content_type, headers, due_at, delay, on_conflict; empty: the message as a whole
+	Detail string
+
+	err error
+}
+
+func (e *FieldError) Error() string { return ErrInvalidMessage.Error() + ": " + e.Detail }
+
+// Unwrap returns the sentinel that says what is wrong.
+func (e *FieldError) Unwrap() error { return e.err }
 
 // ValidTopic reports whether s can be a topic.
 func ValidTopic(s string) bool { return isName(s, MaxTopicBytes) }
@@ -89,56 +129,57 @@ func isPrintable(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrInvalidMessage}, args...)...)
+func invalid(field, format string, args ...any) error {
+	return &FieldError{Field: field, Detail: fmt.Sprintf(format, args...), err: ErrInvalidMessage}
 }
 
 func (m *Message) check(maxPayload int) error {
+	if err := checkName(m.Topic, m.Key); err != nil {
+		return err
+	}
 	switch {
-	case !ValidTopic(m.Topic):
-		return invalid("topic %q is not 1 to %d characters of [A-Za-z0-9._-]", clip(m.Topic), MaxTopicBytes)
-	case m.Key != "" && !ValidKey(m.Key):
-		return invalid("key %q is not printable UTF-8 of at most %d bytes", clip(m.Key), MaxKeyBytes)
 	case len(m.Payload) > maxPayload:
-		return invalid("payload has %d bytes, the limit is %d", len(m.Payload), maxPayload)
-	case len(m.ContentType) > MaxContentTypeBytes || strings.IndexFunc(m.ContentType, func(r rune) bool { return r < ' ' || r > '~' }) >= 0:
-		return invalid("content type %q is not printable ASCII of at most %d bytes", clip(m.ContentType), MaxContentTypeBytes)
+		return &FieldError{
+			Field: "payload", Detail: fmt.Sprintf("payload has %d bytes, the limit is %d", len(m.Payload), maxPayload), err: ErrPayloadTooLarge,
+		}
+	case len(m.ContentType) > MaxContentTypeBytes || !isASCII(m.ContentType):
+		return invalid("content_type", "content type %q is not printable ASCII of at most %d bytes", clip(m.ContentType), MaxContentTypeBytes)
+	}
+	switch m.OnConflict {
+	case "", OnConflictReject, OnConflictKeep, OnConflictReplace:
+	default:
+		return invalid("on_conflict", "on conflict is %q, not reject, keep or replace", clip(string(m.OnConflict)))
 	}
 	if !m.DueAt.IsZero() {
 		if m.Delay != 0 {
-			return invalid("due time and delay are both set")
+			return invalid("delay", "due time and delay are both set")
 		}
 		return errors.Join(checkDue(m.DueAt), checkHeaders(m.Headers))
 	}
 	return checkHeaders(m.Headers)
 }
 
-// checkDue keeps due times within what DATETIME holds and the wire's int64 microseconds express.
-func checkDue(t time.Time) error {
-	if y := t.UTC().Year(); y < 1970 || y > 9998 {
-		return invalid("due time is in the year %d, not in 1970 to 9998", y)
+// checkName takes a topic with a key or without one.
+func checkName(topic, key string) error {
+	switch {
+	case !ValidTopic(topic):
+		return invalid("topic", "topic %q is not 1 to %d characters of [A-Za-z0-9._-]", clip(topic), MaxTopicBytes)
+	case key != "" && !ValidKey(key):
+		return invalid("key", "key %q is not printable UTF-8 of at most %d bytes", clip(key), MaxKeyBytes)
 	}
 	return nil
 }
 
-func checkHeaders(headers map[string]string) error {
-	total := 0
-	for name, value := range headers {
-		total += len(name) + len(value)
-		lower := strings.ToLower(name)
-		switch {
-		case !isName(name, MaxHeaderNameBytes):
-			return invalid("header name %q is not 1 to %d characters of [A-Za-z0-9._-]", clip(name), MaxHeaderNameBytes)
-		case lower == "cc" || lower == "bcc" || strings.HasPrefix(lower, "x-"):
-			return invalid("header name %q is reserved by the broker", clip(name))
-		case !isPrintable(value):
-			return invalid("header %q has a value that is not printable UTF-8", name)
-		}
-	}
-	if total > MaxHeaderBytes {
-		return invalid("headers have %d bytes, the limit is %d", total, MaxHeaderBytes)
+// checkDue keeps due times within what DATETIME holds and the wire's int64 microseconds express.
+func checkDue(t time.Time) error {
+	if y := t.UTC().Year(); y < 1970 || y > 9998 {
+		return invalid("due_at", "due time is in the year %d, not in 1970 to 9998", y)
 	}
 	return nil
+}
+
+func isASCII(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
 func clip(s string) string {
@@ -161,28 +202,6 @@ func shardOf(topic, key string) int {
 	_, _ = h.Write([]byte{0})
 	_, _ = h.Write([]byte(key))
 	return int(h.Sum32() % shards)
-}
-
-func encodeHeaders(headers map[string]string) ([]byte, error) {
-	if len(headers) == 0 {
-		return nil, nil
-	}
-	b, err := json.Marshal(headers)
-	if err != nil {
-		return nil, fmt.Errorf("encode headers: %w", err)
-	}
-	return b, nil
-}
-
-func decodeHeaders(b []byte) (map[string]string, error) {
-	if len(b) == 0 {
-		return nil, nil //nolint:nilnil // no headers is not an error
-	}
-	var headers map[string]string
-	if err := json.Unmarshal(b, &headers); err != nil {
-		return nil, fmt.Errorf("decode headers: %w", err)
-	}
-	return headers, nil
 }
 
 // bytesOrNil makes an empty key NULL.

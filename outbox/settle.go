@@ -22,7 +22,7 @@ const (
 	contendedFor = 30 * time.Second
 )
 
-// settler marks confirmed rows published.
+// settler marks confirmed rows published, and those of untracked messages done.
 type settler struct {
 	r       *Relay
 	conn    *sql.Conn // of its own: its lock wait is 1 s
@@ -186,18 +186,21 @@ func (s *settler) updateAll(ctx context.Context, rows []confirmation) (settled [
 	return rows, n, err
 }
 
-// update settles all of rows and returns how many were still as they were taken.
+// update settles all of rows and returns how many were still as they were taken. An untracked message ends here, as a tracked one does
+// in the guard.
 func (s *settler) update(ctx context.Context, c conn, rows []confirmation) (int64, error) {
-	args := make([]any, 0, len(rows)+4)
-	args = append(args, rows[0].epoch, s.r.cfg.Grace.Microseconds())
+	args := make([]any, 0, len(rows)+5)
+	args = append(args, rows[0].epoch, s.r.store.cfg.Retention.Microseconds(), s.r.cfg.Grace.Microseconds())
 	for _, c := range rows {
 		args = append(args, c.pub.ID)
 	}
 	args = append(args, rows[0].revision, rows[0].epoch)
 	// index: primary. A confirm of a broker life that has ended says nothing any more.
 	return execCount(ctx, c, `UPDATE outbox_messages SET
-			state = 'published', published_at = UTC_TIMESTAMP(6), publishes = publishes + 1, broker_epoch = ?, held = FALSE,
-			available_at = GREATEST(available_at, UTC_TIMESTAMP(6)) + INTERVAL ? MICROSECOND
+			state = IF(untracked, 'done', 'published'), live_key = IF(untracked, NULL, live_key),
+			finished_at = IF(untracked, UTC_TIMESTAMP(6), NULL),
+			published_at = UTC_TIMESTAMP(6), publishes = publishes + 1, broker_epoch = ?, held = FALSE,
+			available_at = IF(untracked, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, GREATEST(available_at, UTC_TIMESTAMP(6)) + INTERVAL ? MICROSECOND)
 		WHERE id IN (`+marks(len(rows))+`) AND revision = ? AND state = 'scheduled'
 			AND (SELECT broker_epoch FROM outbox_meta WHERE id = 1) <= ?`, args...)
 }

@@ -16,6 +16,7 @@ CREATE TABLE IF NOT EXISTS outbox_messages (
   generation    INT UNSIGNED     NOT NULL DEFAULT 1,
   revision      INT UNSIGNED     NOT NULL DEFAULT 1,
   held          BOOLEAN          NOT NULL DEFAULT FALSE,
+  untracked     BOOLEAN          NOT NULL DEFAULT FALSE,
   state         ENUM('scheduled', 'published', 'done', 'canceled', 'dead') NOT NULL DEFAULT 'scheduled',
   due_at        DATETIME(6)      NOT NULL,
   available_at  DATETIME(6)      NULL,
