@@ -21,6 +21,7 @@ const (
 	headerAttempt    = "duebox-attempt"
 	headerDue        = "duebox-due" // microseconds since 1970 UTC
 	userPrefix       = "user-"
+	eventPrefix      = "cloudEvents:" // attributes, as in the AMQP protocol binding of CloudEvents
 	headerDelay      = "x-delay" // milliseconds; always int64, as other types wrap or fire at once
 	headerDeliveries = "x-delivery-count"
 )
@@ -60,10 +61,11 @@ func (e *encoder) encode(p *outbox.Publication, delay int64) (amqp.Publishing, e
 		e.headers[headerDelay] = delay
 	}
 	for name, value := range p.Headers {
-		if len(userPrefix)+len(name) > maxShortString {
+		wire := wireName(name)
+		if len(wire) > maxShortString {
 			return amqp.Publishing{}, fmt.Errorf("%w: header name %q is too long", outbox.ErrUnpublishable, name[:80]+"...")
 		}
-		e.headers[userPrefix+name] = value
+		e.headers[wire] = value
 	}
 	if len(p.ContentType) > maxShortString {
 		return amqp.Publishing{}, fmt.Errorf("%w: content type has %d bytes, the limit is %d", outbox.ErrUnpublishable, len(p.ContentType), maxShortString)
@@ -79,6 +81,30 @@ func (e *encoder) encode(p *outbox.Publication, delay int64) (amqp.Publishing, e
 		return amqp.Publishing{}, fmt.Errorf("%w: headers need a frame of %d bytes, the broker's limit is %d", outbox.ErrUnpublishable, size, e.frameMax)
 	}
 	return m, nil
+}
+
+// wireName is how a message's header is called on the wire: what others read there by its name has that name.
+func wireName(name string) string {
+	switch {
+	case name == outbox.HeaderTraceparent || name == outbox.HeaderTracestate:
+		return name
+	case strings.HasPrefix(name, outbox.HeaderCloudEvent):
+		return eventPrefix + name[len(outbox.HeaderCloudEvent):]
+	}
+	return userPrefix + name
+}
+
+// messageName is the message's header that wireName has named so; false for a name that is not of its making.
+func messageName(wire string) (string, bool) {
+	switch {
+	case strings.HasPrefix(wire, userPrefix):
+		return wire[len(userPrefix):], true
+	case strings.HasPrefix(wire, eventPrefix):
+		return outbox.HeaderCloudEvent + wire[len(eventPrefix):], true
+	case wire == outbox.HeaderTraceparent || wire == outbox.HeaderTracestate:
+		return wire, true
+	}
+	return "", false
 }
 
 // headerFrameSize is the size of the content header frame of AMQP 0-9-1 (section 4.2.6), for the properties that encode sets.
@@ -151,7 +177,7 @@ func decode(d *amqp.Delivery) (outbox.Delivery, error) {
 		}
 	}
 	for name, value := range d.Headers {
-		if user, ok := strings.CutPrefix(name, userPrefix); ok {
+		if user, ok := messageName(name); ok {
 			text, ok := value.(string)
 			if !ok {
 				h.fail("header %.80q is %T, not a string", name, value)

@@ -24,7 +24,10 @@ func sample() outbox.Publication {
 	return outbox.Publication{
 		Store: "11111111-2222-4333-8444-555555555555", ID: 42, Topic: "order.expire", Key: "Bestellung 7 / ü",
 		Generation: 2, Attempt: 1, DueAt: due, FireAt: due, Payload: []byte(`{"no":"7"}`), ContentType: "application/json",
-		Headers: map[string]string{"trace": "abc", "empty": ""},
+		Headers: map[string]string{
+			"trace": "abc", "empty": "", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b",
+			"ce-specversion": "1.0", "ce-id": "7", "ce-source": "/shop", "ce-type": "order.expired", "ce-subject": "ü",
+		},
 	}
 }
 
@@ -52,6 +55,9 @@ func TestEncode_IsWhatTheContractSays(t *testing.T) {
 			"duebox-id": int64(42), "duebox-store": "11111111-2222-4333-8444-555555555555", "duebox-key": "Bestellung 7 / ü",
 			"duebox-generation": int64(2), "duebox-attempt": int64(1), "duebox-due": p.DueAt.UnixMicro(),
 			"x-delay": int64(600_000), "user-trace": "abc", "user-empty": "",
+			"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b",
+			"cloudEvents:specversion": "1.0", "cloudEvents:id": "7", "cloudEvents:source": "/shop", "cloudEvents:type": "order.expired",
+			"cloudEvents:subject": "ü",
 		},
 		ContentType: "application/json", DeliveryMode: amqp.Persistent,
 		MessageId: "11111111-2222-4333-8444-555555555555-42", Body: []byte(`{"no":"7"}`),
@@ -208,6 +214,8 @@ func TestDecode_SaysWhatIsMalformed(t *testing.T) {
 		"duebox-attempt is 4294967296":    func(d *amqp.Delivery) { d.Headers[headerAttempt] = int64(1 << 32) },
 		"duebox-due is float64":           func(d *amqp.Delivery) { d.Headers[headerDue] = 1.0 },
 		`"user-n" is int64`:               func(d *amqp.Delivery) { d.Headers["user-n"] = int64(1) },
+		`"cloudEvents:n" is bool`:         func(d *amqp.Delivery) { d.Headers["cloudEvents:n"] = true },
+		`"traceparent" is []uint8`:        func(d *amqp.Delivery) { d.Headers["traceparent"] = []byte("x") },
 		"routing key":                     func(d *amqp.Delivery) { d.RoutingKey = "#" },
 		"is missing":                      func(d *amqp.Delivery) { d.Headers = nil },
 	} {
@@ -224,6 +232,9 @@ func TestDecode_SaysWhatIsMalformed(t *testing.T) {
 func FuzzCodec_RoundTrip(f *testing.F) {
 	p := sample()
 	f.Add(p.Store, p.ID, p.Topic, p.Key, p.Generation, p.Attempt, p.DueAt.UnixMicro(), p.Payload, p.ContentType, "trace", "abc", int64(5))
+	for _, name := range []string{"ce-id", "ce-", "traceparent", "Traceparent", "cloudEvents:id", "user-x"} {
+		f.Add(p.Store, p.ID, p.Topic, p.Key, p.Generation, p.Attempt, p.DueAt.UnixMicro(), p.Payload, p.ContentType, name, "1", int64(0))
+	}
 	f.Add("", int64(0), "", "", int64(-1), -1, int64(math.MinInt64), []byte(nil), strings.Repeat("c", 300), "", "\xff", int64(-5))
 	f.Fuzz(func(t *testing.T, store string, id int64, topic, key string, generation int64, attempt int, due int64, payload []byte, contentType, name, value string, delay int64) {
 		p := outbox.Publication{
