@@ -45,7 +45,8 @@ type ConsumerConfig struct {
 	DrainTimeout time.Duration
 }
 
-// Consumer brings deliveries to handlers, one consumer on the broker for each queue. It is safe for concurrent use.
+// Consumer brings deliveries to handlers, one consumer on the broker for each queue, and makes sure every 15 s that the broker has it
+// still: a broker can lose one and not tell. It is safe for concurrent use.
 type Consumer struct {
 	broker  *Broker
 	cfg     ConsumerConfig
@@ -55,6 +56,7 @@ type Consumer struct {
 	running atomic.Bool
 
 	overrunGrace time.Duration
+	every        time.Duration
 }
 
 // NewConsumer returns a consumer of the topics' work queues and, if there is a handler for it, of <ns>.unrouted. It does no
@@ -79,7 +81,7 @@ func NewConsumer(broker *Broker, topics []string, handlers Handlers, cfg Consume
 	case cfg.HandleTimeout < 0 || cfg.HoldTimeout < 0 || cfg.DrainTimeout < 0:
 		return nil, errors.New("rabbitmq: HandleTimeout, HoldTimeout and DrainTimeout must not be negative")
 	}
-	c := &Consumer{broker: broker, cfg: cfg, ready: handlers.Ready, logs: throttle{period: 10 * time.Second}, overrunGrace: overrunGrace}
+	c := &Consumer{broker: broker, cfg: cfg, ready: handlers.Ready, logs: throttle{period: 10 * time.Second}, overrunGrace: overrunGrace, every: checkEvery}
 	for i, topic := range topics {
 		if !outbox.ValidTopic(topic) || slices.Contains(topics[:i], topic) {
 			return nil, fmt.Errorf("rabbitmq: topic %.80q is not 1 to %d characters of [A-Za-z0-9._-], or there twice", topic, outbox.MaxTopicBytes)

@@ -40,15 +40,19 @@ type source struct {
 	conn  *connection
 	ended chan struct{} // closed when the channel is of no use any more
 
+	arrived atomic.Int64 // deliveries
+	held    atomic.Int64 // deliveries that are not dealt with; at 0 none that has arrived waits anywhere
+
 	once    sync.Once
-	givenUp chan struct{} // closed when a handler has returned errors for too long
+	useless chan error // why the channel is to be ended, at most one
 }
 
 func newSource(conn *connection) *source {
-	return &source{conn: conn, ended: make(chan struct{}), givenUp: make(chan struct{})}
+	return &source{conn: conn, ended: make(chan struct{}), useless: make(chan error, 1)}
 }
 
-func (s *source) giveUp() { s.once.Do(func() { close(s.givenUp) }) }
+// end has the lane end the channel. The first reason counts.
+func (s *source) end(why error) { s.once.Do(func() { s.useless <- why }) }
 
 func (s *source) over() bool {
 	select {
@@ -118,6 +122,8 @@ func (l *lane) subscribe(ctx context.Context, conn *connection) error {
 	deliveries, tag, err := l.start(ctx, conn, ch)
 	if err == nil {
 		l.consuming.Store(true)
+		stopWatching := l.watch(ctx, s)
+		defer stopWatching()
 		err = l.pump(ctx, s, deliveries, closed)
 		l.consuming.Store(false)
 	}
@@ -160,7 +166,7 @@ func (l *lane) start(ctx context.Context, conn *connection, ch *amqp.Channel) (<
 	return deliveries, tag, err
 }
 
-// pump feeds the workers until the channel ends, a worker gives up, or ctx ends.
+// pump feeds the workers until the channel ends, a worker or the watch gives it up, or ctx ends.
 func (l *lane) pump(ctx context.Context, s *source, deliveries <-chan amqp.Delivery, closed <-chan *amqp.Error) error {
 	var (
 		in   = deliveries
@@ -173,6 +179,8 @@ func (l *lane) pump(ctx context.Context, s *source, deliveries <-chan amqp.Deliv
 			if !ok {
 				return errCanceled
 			}
+			s.held.Add(1)
+			s.arrived.Add(1)
 			in, out, next = nil, l.feed, item{d, s}
 		case out <- next:
 			in, out, next = deliveries, nil, item{}
@@ -181,8 +189,8 @@ func (l *lane) pump(ctx context.Context, s *source, deliveries <-chan amqp.Deliv
 				return errClosedHere
 			}
 			return reason
-		case <-s.givenUp:
-			return errGivenUp
+		case why := <-s.useless:
+			return why
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -206,6 +214,7 @@ func (l *lane) work(ctx, work context.Context) {
 			if !it.source.over() && ctx.Err() == nil {
 				l.deal(ctx, work, it)
 			}
+			it.source.held.Add(-1)
 		case <-ctx.Done():
 			return
 		}
@@ -231,7 +240,7 @@ func (l *lane) deal(ctx, work context.Context, it item) {
 		}
 		l.logs.pass(l.consumer.broker.cfg.Logger).LogAttrs(work, slog.LevelWarn, "delivery is held", slog.String("queue", l.queue), slog.Any("error", err))
 		if time.Since(start) >= l.consumer.cfg.HoldTimeout {
-			it.source.giveUp()
+			it.source.end(errGivenUp)
 			return
 		}
 		if !pause(ctx, pauses.NextBackOff(), it.source.ended) || it.source.over() {
