@@ -7,8 +7,8 @@ import "time"
 type Observer struct {
 	// Published is called for each publication: how long its confirm took, and its error (nil when confirmed).
 	Published func(topic string, confirm time.Duration, err error)
-	// Delivered is called for each delivery that Handle has finished with; lateness is database time just after the
-	// commit minus due time, for OutcomeDone only, else 0.
+	// Delivered is called for each delivery that Handle has finished with, or Finish has marked done; lateness is database time just
+	// after the commit (before it, for Finish) minus due time, for OutcomeDone only, else 0.
 	Delivered func(topic string, outcome Outcome, lateness time.Duration)
 	// Settled is called after a settle: rows marked published, and rows whose revision had moved on.
 	Settled func(published, moved int)
