@@ -1,6 +1,9 @@
 package outbox
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // flight remembers the rows that this relay has taken and not yet settled, by id and revision, so that reading the same
 // range again publishes nothing twice. It is bounded in rows and bytes.
@@ -32,7 +35,8 @@ type item struct {
 	shard     int
 	available int64 // microseconds since 1970
 	held      bool
-	broken    error // why the row cannot be published at all
+	takenAt   time.Time // when it may be handed over
+	broken    error     // why the row cannot be published at all
 	bytes     int
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/duebox/duebox/outbox"
 )
 
-func never() bool { return false }
+func never() outbox.Reach { return outbox.Reach{} }
 
 // timed notes when each message was handed over, relative to its time.
 type timed struct {
@@ -42,7 +42,7 @@ func TestRelay_HandsHeldMessagesOverAtTheirTime(t *testing.T) {
 	record := l.effects(t)
 	l.consume(t, broker, 4, func(tx *sql.Tx, d outbox.Delivery) error { return record(tx, d.ID) })
 	publisher := &timed{Publisher: broker}
-	l.start(t, publisher, outbox.RelayConfig{Poll: 500 * time.Millisecond, Ahead: never})
+	l.start(t, publisher, outbox.RelayConfig{Poll: 500 * time.Millisecond, Reach: never})
 	const messages = 300
 	for i := range messages {
 		l.enqueue(t, outbox.Message{Delay: 2*time.Second + time.Duration(i)*7*time.Millisecond})
@@ -63,7 +63,7 @@ func TestRelay_WhatIsWithdrawnInTheLastSecondTakesNoEffect(t *testing.T) {
 	broker := newBroker(t)
 	var ran atomic.Int32
 	l.consume(t, broker, 1, func(*sql.Tx, outbox.Delivery) error { ran.Add(1); return nil })
-	l.start(t, broker, outbox.RelayConfig{Poll: quick, Ahead: never})
+	l.start(t, broker, outbox.RelayConfig{Poll: quick, Reach: never})
 	canceled := l.enqueue(t, outbox.Message{Key: "canceled", Delay: 1500 * time.Millisecond})
 	later := l.enqueue(t, outbox.Message{Key: "later", Delay: 1500 * time.Millisecond})
 	l.enqueue(t, outbox.Message{Key: "sentinel", Delay: 1700 * time.Millisecond})
@@ -87,13 +87,13 @@ func TestReconciler_TakesBackWhatWasPublishedAhead(t *testing.T) {
 	l.overdue(t, 400)
 	l.exec(t, "UPDATE outbox_messages SET due_at = UTC_TIMESTAMP(6) + INTERVAL IF(id <= 300, 600, -1) SECOND")
 	l.exec(t, "UPDATE outbox_messages SET available_at = due_at + INTERVAL 30 SECOND")
-	ahead := true
-	rec := l.reconciler(t, outbox.ReconcileConfig{Ahead: func() bool { return ahead }})
+	reach := outbox.Reach{UpTo: time.Hour}
+	rec := l.reconciler(t, outbox.ReconcileConfig{Reach: func() outbox.Reach { return reach }})
 	report, again, err := rec.Rearm(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, report.Found()+int(again))
 
-	ahead = false
+	reach = outbox.Reach{}
 	report, _, err = rec.Rearm(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 300, report.Of(outbox.FoundAhead).Mended)

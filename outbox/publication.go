@@ -22,6 +22,7 @@ var (
 type Publication struct {
 	Store      string // id of the ledger
 	ID         int64
+	Shard      int // of the ledger, 0 to 15: messages of one key share one
 	Topic      string
 	Key        string // empty: none
 	Generation int64

@@ -15,7 +15,7 @@ const (
 
 // Rearm only schedules again what an earlier life of the broker held: those that are due first, then the others, at most twice
 // for each epoch and not sooner than 30 s after the last time. It does the same with what was published ahead by a strategy that is
-// not used any more (ReconcileConfig.Ahead). Call it when the broker may have restarted or the strategy may have changed, which is at
+// not used any more (ReconcileConfig.Reach). Call it when the broker may have restarted or the strategy may have changed, which is at
 // each connection. When it has something to do it leaves a record as Run does.
 //
 // It returns when it should be called again, counted from now; 0: not before the next connection. That is so when it was skipped
@@ -48,7 +48,7 @@ func (r *Reconciler) Rearm(ctx context.Context) (report Report, again time.Durat
 type rearming struct {
 	epoch  int64
 	before int64 // what was published in an epoch before this one is lost
-	ahead  bool  // what is published ahead of its time is as good as lost
+	ahead  int64 // what is published further ahead of its time is as good as lost: microseconds of available_at; 0: nothing is
 	needed bool
 	rest   time.Duration // until it may be done
 }
@@ -67,34 +67,36 @@ func (r *Reconciler) rearming(ctx context.Context, c conn) (rearming, error) {
 		return rearming{}, fmt.Errorf("read the broker epoch: %w", err)
 	}
 	todo.before = todo.epoch
-	if !r.cfg.Ahead() {
+	if reach := r.cfg.Reach(); reach.UpTo == 0 {
 		todo.before = empty // messages are in queues that survive a restart
-		var err error
-		if todo.ahead, err = r.anyAhead(ctx, c); err != nil {
+		// Give or take a second.
+		far := (reach.furthest() + r.cfg.Grace + time.Second).Microseconds()
+		left, err := r.anyAhead(ctx, c, far)
+		if err != nil {
 			return rearming{}, err
 		}
+		if left {
+			todo.ahead = far
+		}
 	}
-	todo.needed = todo.ahead || rearmed < todo.epoch || rearms < rearmTimes && todo.epoch > 0
+	todo.needed = todo.ahead > 0 || rearmed < todo.epoch || rearms < rearmTimes && todo.epoch > 0
 	// A clock that was set back must not make it rest for longer.
 	todo.rest = min(rearmRest, rearmRest-time.Duration(since)*time.Microsecond)
 	return todo, nil
 }
 
-// anyAhead tells whether a message is published whose time has not come, give or take a second.
-func (r *Reconciler) anyAhead(ctx context.Context, c conn) (bool, error) {
+// anyAhead tells whether a message is published whose available_at is further ahead than far, in microseconds.
+func (r *Reconciler) anyAhead(ctx context.Context, c conn, far int64) (bool, error) {
 	for shard := range shards {
 		var ahead bool
 		// index: due (state, shard, available_at)
 		if err := c.QueryRowContext(ctx, `SELECT COALESCE(MAX(available_at) > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, FALSE)
-			FROM outbox_messages WHERE state = 'published' AND shard = ?`, r.farAhead(), shard).Scan(&ahead); err != nil || ahead {
+			FROM outbox_messages WHERE state = 'published' AND shard = ?`, far, shard).Scan(&ahead); err != nil || ahead {
 			return ahead, err
 		}
 	}
 	return false, nil
 }
-
-// farAhead is how far ahead available_at is, in microseconds, of what was published before its time.
-func (r *Reconciler) farAhead() int64 { return (r.cfg.Grace + time.Second).Microseconds() }
 
 // rearm is done under the lock of its kind. If we die on the way, the next one begins again: what was scheduled already is not
 // published any more.
@@ -125,9 +127,9 @@ func (r *Reconciler) rearm(ctx context.Context, rc *runConn, p *Pass) error {
 	if err == nil {
 		err = rc.walk(ctx, p, `AND broker_epoch < ?`, []any{todo.before}, again)
 	}
-	if err == nil && todo.ahead {
+	if err == nil && todo.ahead > 0 {
 		kind = FoundAhead
-		err = rc.walk(ctx, p, `AND available_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND`, []any{r.farAhead()}, again)
+		err = rc.walk(ctx, p, `AND available_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND`, []any{todo.ahead}, again)
 	}
 	if err != nil || p.DryRun() {
 		return err

@@ -23,10 +23,10 @@ type ReconcileConfig struct {
 	// Depth is asked before overdue messages of a topic are published again: while its queue has ready messages or no
 	// consumer, they are late rather than lost. Default: not asked.
 	Depth QueueDepth
-	// Ahead is that of the relays. While it says no, nothing that is published can still be waiting in the broker for its time:
-	// a restart of the broker is no loss then, and what is published ahead of its time is from before, and scheduled
-	// again. Default: messages are published ahead.
-	Ahead func() bool
+	// Reach is that of the relays. Unless it has UpTo, what is published is in queues: a restart of the broker is no loss then, and
+	// what is published further ahead of its time than the longest of its Delays is from before, and scheduled again. Default: any
+	// message is published ahead.
+	Reach func() Reach
 	// Checks are the application's own audits.
 	Checks []Check
 	// Owner names this process in the records of its runs, 1 to 64 bytes of [A-Za-z0-9._-]. Beside a relay: Relay.Owner, so that a
@@ -58,8 +58,8 @@ func NewReconciler(store *Store, cfg ReconcileConfig) (*Reconciler, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Ahead == nil {
-		cfg.Ahead = func() bool { return true }
+	if cfg.Reach == nil {
+		cfg.Reach = anywhere
 	}
 	if !isName(cfg.Owner, 64) {
 		return nil, fmt.Errorf("outbox: Owner %q is not 1 to 64 characters of [A-Za-z0-9._-]", clip(cfg.Owner))

@@ -18,12 +18,13 @@ type RelayConfig struct {
 	// Owner names this relay among all that share the ledger; it must be unique among the living: 1 to 64 bytes of
 	// [A-Za-z0-9._-]. Default: the host's name, the process's number and something random.
 	Owner string
-	// Horizon is how far ahead of its due time a message is handed to the broker. Default 10 min.
+	// Horizon is how far ahead of its due time a message is handed to a publisher that takes any (Reach.UpTo), and no further than
+	// that one takes it. For others it means nothing. Default 10 min.
 	Horizon time.Duration
-	// Ahead is asked whether the publisher takes messages ahead of their time just now. While it does not, the relay reads them
-	// about a second ahead and hands each over at its millisecond: what was read is no more than a reading, so a crash
-	// loses nothing, and a message that is canceled or rescheduled in that second takes no effect. Default: it always does.
-	Ahead func() bool
+	// Reach is asked how far ahead of their time the publisher takes messages just now. What it does not take yet the relay reads
+	// about two seconds before, and hands each over at its millisecond: what was read is no more than a reading, so a crash
+	// loses nothing, and a message that is canceled or rescheduled in that time takes no effect. Default: any message at once.
+	Reach func() Reach
 	// Grace is how long after its due time a published message may stay without effect before the reconciler looks
 	// into it. Default 30 s.
 	Grace time.Duration
@@ -59,7 +60,8 @@ type Relay struct {
 	log       *slog.Logger
 	leases    *leases
 	flight    *flight
-	scanner   scanner
+	scanner   scanner                    // of what is due, up to the horizon
+	delayed   map[time.Duration]*scanner // of what is ahead by a delay
 }
 
 // NewRelay returns a relay. It does no I/O.
@@ -77,8 +79,8 @@ func NewRelay(store *Store, publisher Publisher, cfg RelayConfig) (*Relay, error
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Ahead == nil {
-		cfg.Ahead = func() bool { return true }
+	if cfg.Reach == nil {
+		cfg.Reach = anywhere
 	}
 	switch {
 	case store == nil || publisher == nil:
@@ -96,8 +98,9 @@ func NewRelay(store *Store, publisher Publisher, cfg RelayConfig) (*Relay, error
 	}
 	return &Relay{
 		store: store, publisher: publisher, cfg: cfg, log: cfg.Log,
-		leases: newLeases(store, cfg.Owner, cfg.Lease),
-		flight: newFlight(cfg.MaxInFlight, cfg.MaxInFlightBytes),
+		leases:  newLeases(store, cfg.Owner, cfg.Lease),
+		flight:  newFlight(cfg.MaxInFlight, cfg.MaxInFlightBytes),
+		delayed: map[time.Duration]*scanner{},
 	}, nil
 }
 
@@ -204,33 +207,37 @@ func (s *seldom) again() bool {
 
 // take reads work until ctx ends and passes it on in chunks.
 func (r *Relay) take(ctx context.Context, chunks chan<- []item) {
-	var waiting []item // released at their time
-	var warned seldom
+	var (
+		waiting []item    // released at their time
+		next    time.Time // when to look for new work
+		warned  seldom
+	)
 	for ctx.Err() == nil {
-		ahead := r.cfg.Ahead()
-		items, more, err := r.scan(ctx, ahead)
-		if err != nil {
-			if ctx.Err() == nil && warned.again() {
-				r.log.WarnContext(ctx, "reading work", "error", err)
-			}
-			if sleep(ctx, errorPause) != nil {
-				return
-			}
-			continue
-		}
-		ready := items[:0]
-		for _, it := range items {
-			switch {
-			case it.broken != nil:
-				r.unpublishable(ctx, it, it.broken)
-			case it.held || !ahead:
+		more := false
+		if !time.Now().Before(next) {
+			items, some, err := r.scan(ctx, len(waiting))
+			for _, it := range items {
+				if it.broken != nil {
+					r.unpublishable(ctx, it, it.broken)
+					continue
+				}
 				waiting = append(waiting, it)
+			}
+			switch {
+			case err != nil:
+				if ctx.Err() == nil && warned.again() {
+					r.log.WarnContext(ctx, "reading work", "error", err)
+				}
+				next = time.Now().Add(errorPause)
+			case some:
+				more = true
 			default:
-				ready = append(ready, it)
+				next = time.Now().Add(r.cfg.Poll)
 			}
 		}
-		pause := r.cfg.Poll
-		ready, waiting, pause = release(ready, waiting, pause)
+		var ready []item
+		var pause time.Duration
+		ready, waiting, pause = release(waiting, time.Until(next))
 		for chunk := range slices.Chunk(ready, chunkRows) {
 			select {
 			case chunks <- chunk:
@@ -238,14 +245,14 @@ func (r *Relay) take(ctx context.Context, chunks chan<- []item) {
 				return
 			}
 		}
-		if !more {
-			r.rest(ctx, pause)
+		if !more && r.rest(ctx, pause) {
+			next = time.Now()
 		}
 	}
 }
 
-// rest waits for d or, when so much is in flight that no more is taken, until some of it has ended.
-func (r *Relay) rest(ctx context.Context, d time.Duration) {
+// rest waits for d or, when so much is in flight that no more is taken, until some of it has ended: then it returns true.
+func (r *Relay) rest(ctx context.Context, d time.Duration) (freed bool) {
 	var free <-chan struct{}
 	if rows, bytes := r.flight.room(); rows < r.cfg.MaxInFlight/4 || bytes <= 0 {
 		free = r.flight.free
@@ -255,15 +262,17 @@ func (r *Relay) rest(ctx context.Context, d time.Duration) {
 	select {
 	case <-t.C:
 	case <-free:
+		return true
 	case <-ctx.Done():
 	}
+	return false
 }
 
-// release moves the waiting items whose time has come to ready, and shortens pause to the next one's time.
-func release(ready, waiting []item, pause time.Duration) ([]item, []item, time.Duration) {
-	rest := waiting[:0]
+// release divides what waits into that whose time has come and the rest, and shortens pause to the next one's time.
+func release(waiting []item, pause time.Duration) (ready, rest []item, next time.Duration) {
+	rest = waiting[:0]
 	for _, it := range waiting {
-		if wait := time.Until(it.pub.FireAt); wait > 0 {
+		if wait := time.Until(it.takenAt); wait > 0 {
 			pause = min(pause, wait)
 			rest = append(rest, it)
 			continue

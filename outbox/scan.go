@@ -34,7 +34,7 @@ const (
 	fullEvery = 30 * time.Second
 	openFor   = 30 * time.Second
 	noWater   = int64(1) << 62
-	// How far ahead rows are read that are handed over at their time: longer than the pause between two scans from the front.
+	// How far ahead rows are read that are not handed over yet: longer than the pause between two scans from the front.
 	heldAhead = 2 * time.Second
 )
 
@@ -87,9 +87,10 @@ func (s *scanner) end(items []item, now time.Time) {
 	}
 }
 
-// scan takes the next rows of the leased shards, in the order in which they should fire, and whether there may be others to be
-// taken at once.
-func (r *Relay) scan(ctx context.Context, ahead bool) (taken []item, more bool, err error) {
+// scan takes the next rows of the leased shards, in the order in which they should fire, and tells whether there may be others to
+// be taken at once. First comes what is due, up to the horizon, then what is ahead by a delay of the publisher. What was taken before
+// an error is returned with it.
+func (r *Relay) scan(ctx context.Context, waiting int) (taken []item, more bool, err error) {
 	mine := r.leases.takeable(time.Now())
 	rows, bytes := r.flight.room()
 	if len(mine) == 0 || rows < r.cfg.MaxInFlight/4 || bytes <= 0 {
@@ -97,34 +98,90 @@ func (r *Relay) scan(ctx context.Context, ahead bool) (taken []item, more bool, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	// Rows as large as those of the scan before must fit as well; readWork stops where they do not.
-	perShard := max(1, min(scanRows, rows, bytes/max(1, r.scanner.rowBytes))/len(mine))
+	reach := r.cfg.Reach()
 	r.flight.beginScan()
-	horizon := r.cfg.Horizon
-	if !ahead {
-		horizon = heldAhead
-	}
-	query, args := takeQuery(mine, r.scanner.begin(time.Now(), mine), horizon, perShard)
-	read, more, err := r.store.readWork(ctx, bytes, query, args)
-	if err != nil {
-		return nil, false, fmt.Errorf("take work: %w", err)
-	}
-	now, err := r.store.Now(ctx)
+	now, err := r.store.Now(ctx) // before the rows: the scanner must not think that it has seen what came later
 	if err != nil {
 		return nil, false, err
 	}
-	r.scanner.end(read, now)
-	var perShardRead [shards]int
-	for _, it := range read {
-		if perShardRead[it.shard]++; perShardRead[it.shard] == perShard {
-			more = true
+	take := func(s *scanner, w window) error {
+		read, some, err := r.read(ctx, s, mine, w, now)
+		if err != nil {
+			return fmt.Errorf("take work: %w", err)
 		}
-		it.pub.FireAt = r.store.clock.local(fromMicros(it.available))
-		if r.flight.add(it) {
-			taken = append(taken, it)
+		local := time.Now()
+		for _, it := range read {
+			bytes -= it.bytes
+			it.pub.FireAt = r.store.clock.local(fromMicros(it.available))
+			it.takenAt = reach.takenAt(&it, local)
+			if it.takenAt.Sub(local) <= 2*heldAhead && r.flight.add(it) {
+				taken = append(taken, it)
+			}
+		}
+		more = more || some
+		return nil
+	}
+	if err := take(&r.scanner, window{ahead: r.horizon(reach), rows: rows, bytes: bytes}); err != nil || reach.UpTo > 0 {
+		return taken, more, err
+	}
+	for _, delay := range reach.Delays {
+		// What waits to be handed over ahead must leave room for what is due.
+		room := r.cfg.MaxInFlight/2 - waiting - len(taken)
+		if room <= 0 || bytes <= 0 {
+			break
+		}
+		s := r.delayed[delay]
+		if s == nil {
+			s = &scanner{}
+			r.delayed[delay] = s
+		}
+		// What has missed its delay is left to the next shorter one, or to its time.
+		w := window{from: now.Add(delay - delayLag).UnixMicro(), ahead: delay + heldAhead, rows: room, bytes: bytes}
+		if err := take(s, w); err != nil {
+			return taken, more, err
 		}
 	}
 	return taken, more, nil
+}
+
+// horizon is how far ahead the first reading of a scan goes.
+func (r *Relay) horizon(reach Reach) time.Duration {
+	if reach.UpTo > 0 {
+		return min(r.cfg.Horizon, reach.UpTo)
+	}
+	return heldAhead
+}
+
+// window is a range of times to read from.
+type window struct {
+	from        int64         // microseconds since 1970; what is available before is passed over
+	ahead       time.Duration // how far it reaches from now on
+	rows, bytes int           // the most to be read
+}
+
+// read reads on in a window, at the database's time now. Some says that a shard may have more.
+func (r *Relay) read(ctx context.Context, s *scanner, mine []int, w window, now time.Time) (read []item, some bool, err error) {
+	// Rows as large as those of the scan before must fit as well; readWork stops where they do not.
+	perShard := max(1, min(scanRows, w.rows, w.bytes/max(1, s.rowBytes))/len(mine))
+	from := s.begin(time.Now(), mine)
+	for shard := range from {
+		if from[shard].available < w.from {
+			from[shard] = position{available: w.from}
+		}
+	}
+	query, args := takeQuery(mine, from, w.ahead, perShard)
+	read, some, err = r.store.readWork(ctx, w.bytes, query, args)
+	if err != nil {
+		return nil, false, err
+	}
+	s.end(read, now)
+	var perShardRead [shards]int
+	for _, it := range read {
+		if perShardRead[it.shard]++; perShardRead[it.shard] == perShard {
+			some = true
+		}
+	}
+	return read, some, nil
 }
 
 // takeQuery reads each shard in index order: one range of the index `due` per branch, no sort, no lock.
@@ -176,7 +233,7 @@ func (s *Store) readWork(ctx context.Context, room int, query string, args []any
 			return err
 		}
 		s.clock.observe(time.Now(), fromMicros(now))
-		it.pub.Store, it.pub.DueAt = ledger, fromMicros(due)
+		it.pub.Store, it.pub.Shard, it.pub.DueAt = ledger, it.shard, fromMicros(due)
 		if it.pub.Headers, err = decodeHeaders(headers); err != nil {
 			it.broken = fmt.Errorf("%w: %w", ErrUnpublishable, err)
 		}

@@ -36,6 +36,25 @@ func TestHold_MessagesFireOnTimeWithoutAnythingOfTheBroker(t *testing.T) {
 	require.Equal(t, "it was asked for", state.Why)
 }
 
+// Before it has asked the broker, a worker must not take what is published ahead for left over.
+func TestAuto_TheStartOfAWorkerPublishesNothingAgain(t *testing.T) {
+	t.Parallel()
+	const messages = 100
+	p := newPlace(t, topic)
+	w, stop := p.start(t, onlyEpoch(), map[string]worker.Effect{topic: written})
+	require.Eventually(t, ready(t, w), patience, tick)
+	p.enqueue(t, dueFrom(messages, 5*time.Minute, time.Second)...)
+	require.Eventually(t, func() bool { return p.inState(t, outbox.Published) == messages }, patience, tick)
+	p.exec(t, `UPDATE outbox_meta SET rearms = 2, rearmed_at = NULL WHERE id = ?`, 1) // a pass later
+	require.NoError(t, stop())
+	w, stop = p.start(t, onlyEpoch(), map[string]worker.Effect{topic: written})
+	require.Eventually(t, ready(t, w), patience, tick)
+	require.NoError(t, stop())
+	require.Equal(t, messages, p.inState(t, outbox.Published))
+	require.Equal(t, messages, p.count(t, `SELECT SUM(publishes) FROM outbox_messages`))
+	require.Zero(t, p.count(t, `SELECT COUNT(*) FROM outbox_reconcile_runs WHERE kind = 'rearm' AND report LIKE '%ahead%'`))
+}
+
 // The plugin is disabled while the broker holds messages for their time, and the broker lives on: the worker moves over, and
 // they fire on time.
 func TestHold_TakesOverWhenThePluginIsDisabled(t *testing.T) {

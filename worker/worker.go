@@ -155,13 +155,13 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 		return err
 	}
 	w.relay, err = outbox.NewRelay(w.store, w.publisher, outbox.RelayConfig{
-		Horizon: cfg.Horizon, Ahead: w.publisher.Ahead, Grace: cfg.Grace, DrainTimeout: cfg.DrainTimeout / 2, Log: cfg.Log,
+		Horizon: cfg.Horizon, Reach: w.publisher.Reach, Grace: cfg.Grace, DrainTimeout: cfg.DrainTimeout / 2, Log: cfg.Log,
 	})
 	if err != nil {
 		return err
 	}
 	w.reconciler, err = outbox.NewReconciler(w.store, outbox.ReconcileConfig{
-		Grace: cfg.Grace, Ahead: w.publisher.Ahead, Depth: broker.Depth, Checks: cfg.Checks, Owner: w.relay.Owner(), Log: cfg.Log,
+		Grace: cfg.Grace, Reach: w.publisher.Reach, Depth: broker.Depth, Checks: cfg.Checks, Owner: w.relay.Owner(), Log: cfg.Log,
 	})
 	if err != nil {
 		return err

@@ -149,7 +149,7 @@ func TestScenario01_DelaysBeyondTheExchangeAreNeverSent(t *testing.T) {
 		p.FireAt = now.Add(ahead)
 		got, err := plugin{b}.route(&p, now)
 		if want == (route{}) {
-			require.ErrorIs(t, err, outbox.ErrUnpublishable, ahead)
+			require.ErrorIs(t, err, outbox.ErrTooSoon, ahead)
 			continue
 		}
 		require.NoError(t, err, ahead)

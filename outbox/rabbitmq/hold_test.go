@@ -19,7 +19,7 @@ func TestHold_TakesMessagesAtTheirTimeOnly(t *testing.T) {
 	b := at(t, url, rabbitmq.Config{Namespace: devtest.NamespaceOn(t, url, topic)})
 	p := publisher(t, b, rabbitmq.PublisherConfig{Strategy: rabbitmq.Hold, Topics: []string{topic}})
 	require.Equal(t, rabbitmq.Hold, p.State().Strategy)
-	require.False(t, p.Ahead())
+	require.Zero(t, p.Reach())
 	requireConfirmed(t, p.Publish(t.Context(), publications(1, 20, time.Now())))
 	for _, r := range p.Publish(t.Context(), publications(21, 5, time.Now().Add(time.Second))) {
 		require.ErrorIs(t, r.Err, outbox.ErrTooSoon)
@@ -60,7 +60,7 @@ func TestAuto_MovesOverWhenThePluginGoesAndComes(t *testing.T) {
 	p := checkingWith(t, b, e, rabbitmq.PublisherConfig{Topics: []string{topic}})
 	requireEpoch(t, 1, p)
 	require.Equal(t, rabbitmq.Plugin, p.State().Strategy)
-	require.True(t, p.Ahead())
+	require.Positive(t, p.Reach().UpTo)
 	requireConfirmed(t, p.Publish(t.Context(), publications(1, 20, time.Now().Add(time.Hour))))
 
 	require.NoError(t, server.SetPlugin(t.Context(), false))
@@ -73,7 +73,7 @@ func TestAuto_MovesOverWhenThePluginGoesAndComes(t *testing.T) {
 	require.NoError(t, server.SetPlugin(t.Context(), true))
 	_, err := server.Ctl(t.Context(), "close_all_connections", "cut by the test")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return p.Ahead() && p.State().Connected }, patience, tick)
+	require.Eventually(t, func() bool { return p.Reach().UpTo > 0 && p.State().Connected }, patience, tick)
 	require.Len(t, e.raised(), 2, "held messages are nowhere but in the ledger")
 }
 

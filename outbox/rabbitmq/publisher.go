@@ -43,6 +43,7 @@ type Publisher struct {
 	session *session      // nil: not connected
 	changed chan struct{} // closed when session changes
 	state   PublisherState
+	reach   outbox.Reach // of the connection's strategy, or of the last one's
 }
 
 // PublisherState is how a publisher is doing.
@@ -82,6 +83,10 @@ func NewPublisher(broker *Broker, epochs Epochs, cfg PublisherConfig) (*Publishe
 	}
 	p.choose = p.chosen
 	p.state = PublisherState{Strategy: cfg.Strategy, Reason: "not started"}
+	p.reach = plugin{broker}.reach()
+	if s := p.asked(); s != nil {
+		p.reach = s.reach()
+	}
 	return p, nil
 }
 
@@ -185,6 +190,7 @@ func (p *Publisher) set(s *session) {
 	if s != nil {
 		p.state.Epoch = s.epoch
 		p.state.Strategy, p.state.Why = s.strategy.name(), s.why
+		p.reach = s.strategy.reach()
 		p.state.Blocked = s.conn.isBlocked()
 	}
 	close(p.changed)
@@ -210,9 +216,14 @@ func (p *Publisher) State() PublisherState {
 	return p.state
 }
 
-// Ahead reports whether messages are taken ahead of their time: by the strategy of the connection, or of the last one. It is
-// meant for outbox.RelayConfig.
-func (p *Publisher) Ahead() bool { return p.State().Strategy == Plugin }
+// Reach returns how far ahead of their time messages are taken: by the strategy of the connection, or of the last one. Before the
+// first it is that of the strategy that was asked for. With Auto that of Plugin: what another process has published ahead is
+// not left over as long as nobody has asked the broker. It is meant for outbox.RelayConfig and outbox.ReconcileConfig.
+func (p *Publisher) Reach() outbox.Reach {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reach
+}
 
 // awaitSession returns the session that publications go to, or the error of ctx.
 func (p *Publisher) awaitSession(ctx context.Context) (*session, error) {

@@ -27,11 +27,13 @@ const (
 // strategy is what the strategies differ in.
 type strategy interface {
 	name() Strategy
+	// reach is how far ahead messages are taken.
+	reach() outbox.Reach
 	// inspect answers 404, and ch is closed, if what holds messages until they fire is not on the broker.
 	inspect(ctx context.Context, c *connection, ch *amqp.Channel) error
 	// declare makes what the strategy needs besides <ns>.deliver.
 	declare(ctx context.Context, c *connection, ch *amqp.Channel) error
-	// route says where a publication goes at the time now. An error wraps outbox.ErrUnpublishable or outbox.ErrTooSoon.
+	// route says where a publication goes at the time now. An error wraps outbox.ErrTooSoon.
 	route(p *outbox.Publication, now time.Time) (route, error)
 }
 
@@ -50,6 +52,9 @@ const maxDelay = math.MaxUint32
 
 func (s plugin) name() Strategy { return Plugin }
 
+// The clocks of those who read a message and those who publish it may differ by less than a second.
+func (s plugin) reach() outbox.Reach { return outbox.Reach{UpTo: maxDelay*time.Millisecond - time.Second} }
+
 func (s plugin) inspect(ctx context.Context, c *connection, ch *amqp.Channel) error {
 	return s.broker.inspectDelay(ctx, c, ch)
 }
@@ -64,7 +69,7 @@ func (s plugin) route(p *outbox.Publication, now time.Time) (route, error) {
 	case delay <= 0:
 		return route{exchange: s.broker.deliver()}, nil
 	case delay > maxDelay:
-		return route{}, fmt.Errorf("%w: it is %d ms ahead, the delayed exchange takes at most %d", outbox.ErrUnpublishable, delay, int64(maxDelay))
+		return route{}, fmt.Errorf("%w: %d ms ahead, the delayed exchange takes at most %d", outbox.ErrTooSoon, delay, int64(maxDelay))
 	}
 	return route{exchange: s.broker.delay(), delay: delay}, nil
 }
@@ -73,6 +78,8 @@ func (s plugin) route(p *outbox.Publication, now time.Time) (route, error) {
 type hold struct{ broker *Broker }
 
 func (s hold) name() Strategy { return Hold }
+
+func (s hold) reach() outbox.Reach { return outbox.Reach{} }
 
 func (s hold) inspect(context.Context, *connection, *amqp.Channel) error { return nil }
 
@@ -85,14 +92,22 @@ func (s hold) route(p *outbox.Publication, now time.Time) (route, error) {
 	return route{exchange: s.broker.deliver()}, nil
 }
 
-// chosen returns the strategy for the next connection, and why it is that one.
-func (p *Publisher) chosen(ctx context.Context) (s strategy, why string, err error) {
+// asked returns the strategy that was asked for, nil for Auto.
+func (p *Publisher) asked() strategy {
 	switch p.cfg.Strategy {
 	case Plugin:
-		return plugin{p.broker}, "it was asked for", nil
+		return plugin{p.broker}
 	case Hold:
-		return hold{p.broker}, "it was asked for", nil
+		return hold{p.broker}
 	case Auto:
+	}
+	return nil
+}
+
+// chosen returns the strategy for the next connection, and why it is that one.
+func (p *Publisher) chosen(ctx context.Context) (s strategy, why string, err error) {
+	if s := p.asked(); s != nil {
+		return s, "it was asked for", nil
 	}
 	delayed, err := p.broker.Probe(ctx)
 	switch {
