@@ -32,7 +32,14 @@ func TestTokens_GuardTheirRoutes(t *testing.T) {
 		{"PATCH", "/v1/orders/a/due", "{}"},
 		{"PUT", "/v1/products/cup", `{"name":"x","stock":1}`},
 		{"GET", "/v1/products/cup"},
+		{"PUT", "/v1/messages/cart.remind/1", "{}"},
+		{"GET", "/v1/messages/cart.remind/1"},
+		{"PATCH", "/v1/messages/cart.remind/1", `{"delay":"1h"}`},
+		{"DELETE", "/v1/messages/cart.remind/1"},
+		{"GET", "/v1/deliveries/1?generation=1"},
+		{"POST", "/v1/deliveries/1/done", `{"generation":1}`},
 	}
+	require.Len(t, v1, s.routes("/v1/")-s.routes("/v1/admin/"), "every route below /v1")
 	refused := func(method, path, body string, header ...string) {
 		t.Helper()
 		a := s.do(method, path, body, header...)

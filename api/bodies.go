@@ -63,6 +63,31 @@ type requestedJSON struct {
 	ID string `json:"id"`
 }
 
+// messageJSON is a message without its payload.
+type messageJSON struct {
+	Topic       string  `json:"topic"`
+	Key         string  `json:"key"`
+	ID          string  `json:"id"`
+	State       string  `json:"state"`
+	Generation  int64   `json:"generation"`
+	DueAt       stamp   `json:"due_at"`
+	Tracked     bool    `json:"tracked"`
+	Attempts    int     `json:"attempts"`
+	Publishes   int     `json:"publishes"`
+	Repairs     int     `json:"repairs"`
+	LastError   *string `json:"last_error"`
+	CreatedAt   stamp   `json:"created_at"`
+	PublishedAt stamp   `json:"published_at"`
+	FinishedAt  stamp   `json:"finished_at"`
+}
+
+// deliveryJSON is what a consumer may do with a delivery: run it, or nothing more because it is done.
+type deliveryJSON struct {
+	ID         string `json:"id"`
+	Generation int64  `json:"generation"`
+	State      string `json:"state"`
+}
+
 // stamp is written as RFC 3339 in UTC with microseconds, the zero time as null.
 type stamp time.Time
 
@@ -104,6 +129,18 @@ func runBody(r outbox.Run) runJSON {
 		body.Report = &r.Report
 	}
 	return body
+}
+
+func messageBody(r outbox.Record) messageJSON {
+	return messageJSON{
+		Topic: r.Topic, Key: r.Key, ID: strconv.FormatInt(r.ID, 10), State: string(r.State), Generation: r.Generation, Tracked: !r.Untracked,
+		Attempts: r.Attempts, Publishes: r.Publishes, Repairs: r.Repairs, LastError: textOrNull(r.LastError),
+		DueAt: stamp(r.DueAt), CreatedAt: stamp(r.CreatedAt), PublishedAt: stamp(r.PublishedAt), FinishedAt: stamp(r.FinishedAt),
+	}
+}
+
+func deliveryBody(d outbox.Delivery, state string) deliveryJSON {
+	return deliveryJSON{ID: strconv.FormatInt(d.ID, 10), Generation: d.Generation, State: state}
 }
 
 // textOrNull is null for an empty text.

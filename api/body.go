@@ -15,20 +15,23 @@ import (
 )
 
 // readBody reads the request's body as one JSON object.
-func readBody(c *gin.Context) (*object, error) {
+func readBody(c *gin.Context) (*object, error) { return readLarge(c, maxBody) }
+
+// readLarge is readBody for a body of up to limit bytes, of which some fields are opaque.
+func readLarge(c *gin.Context, limit int64, raw ...string) (*object, error) {
 	if !isJSON(c.Request.Header) {
 		return nil, errMediaType
 	}
-	data, err := readAll(c)
+	data, err := readAll(c, limit)
 	if err != nil {
 		return nil, err
 	}
-	return parseObject(data)
+	return parseObject(data, raw...)
 }
 
 // readOptional is readBody for a request that needs none: no body is an empty object.
 func readOptional(c *gin.Context) (*object, error) {
-	data, err := readAll(c)
+	data, err := readAll(c, maxBody)
 	if err != nil {
 		return nil, err
 	}
@@ -62,21 +65,28 @@ func isJSON(h http.Header) bool {
 	return !named || strings.EqualFold(charset, "utf-8")
 }
 
-func readAll(c *gin.Context) ([]byte, error) {
-	if c.Request.ContentLength > maxBody {
-		return nil, errTooLarge
+func readAll(c *gin.Context, limit int64) ([]byte, error) {
+	if c.Request.ContentLength > limit {
+		return nil, tooLarge(limit)
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
+	data, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, limit))
 	if err == nil {
 		return data, nil
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, errTooLarge
+		return nil, tooLarge(limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, errSlowBody
 	}
 	return nil, model.Invalid("body", "could not be read to its end")
+}
+
+func tooLarge(limit int64) error {
+	if limit == maxMessageBody {
+		return errMessageTooLarge
+	}
+	return errTooLarge
 }
 
 // shown makes a client's own name for something fit to be sent back.

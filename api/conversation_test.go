@@ -86,6 +86,28 @@ func TestRoutes_SayWhatTheGoldenFileSays(t *testing.T) {
 	say("GET", "/v1/orders?limit=1&after="+fmt.Sprint(page.json(t)["next"]), "")
 	say("GET", "/v1/orders?user=ann&status=pending", "")
 
+	message := "/v1/messages/cart.remind/cart%2F42%20%C3%BC"
+	say("PUT", message, `{"payload":{"cart": 42.50},"delay":"30m"}`)
+	say("PUT", message, `{"payload_base64":"aGk=","content_type":"text/plain","headers":{"lang":"de"},"due_at":"2030-01-01T00:00:00Z"}`)
+	say("PUT", message, `{}`, "If-None-Match: *")
+	say("GET", message, "")
+	say("PATCH", message, `{"delay":"0s"}`)
+	id := fmt.Sprint(say("GET", message, "").json(t)["id"])
+	say("GET", "/v1/deliveries/"+id+"?generation=2", "")
+	say("GET", "/v1/deliveries/"+id+"?generation=3", "")
+	say("POST", "/v1/deliveries/"+id+"/done", `{"generation":3}`)
+	say("POST", "/v1/deliveries/"+id+"/done", `{"generation":3}`)
+	say("GET", "/v1/deliveries/"+id+"?generation=3", "")
+	say("GET", "/v1/deliveries/1000000?generation=3", "")
+	say("GET", message, "")
+	say("GET", message+"?id="+id, "")
+	say("PUT", "/v1/messages/cart.remind/1", `{"tracked":false,"delay":"1h"}`)
+	say("GET", "/v1/deliveries/"+fmt.Sprint(say("GET", "/v1/messages/cart.remind/1", "").json(t)["id"])+"?generation=1", "")
+	say("DELETE", "/v1/messages/cart.remind/1", "")
+	say("DELETE", "/v1/messages/cart.remind/1", "")
+	say("PATCH", "/v1/messages/cart.remind/1", `{"delay":"1h"}`)
+	say("DELETE", "/v1/messages/order.expire/1", "")
+
 	say("POST", "/v1/admin/reconcile", "")
 	say("POST", "/v1/admin/reconcile", `{"audit":true,"dry_run":true}`)
 	say("POST", "/v1/admin/reconcile", `{"dry_run":true,"audit":true}`) // the same waits already

@@ -1,4 +1,4 @@
-// Package api is the HTTP face of duebox: orders, products, runs of the reconciler, health and metrics.
+// Package api is the HTTP face of duebox: orders, products, a gateway to messages, runs of the reconciler, health and metrics.
 //
 // Guarantees: input is read strictly, and what is refused with a 4xx has written nothing; every error is a problem document
 // (RFC 9457) that names the field at fault and shows nothing of the inside; every request has a deadline; a database that is away is

@@ -27,6 +27,14 @@ func FuzzBodies(f *testing.F) {
 			`{"due_at":"9999-12-31T23:59:59.999999999-23:59"}`,
 		},
 		{`{"audit":true,"dry_run":false}`, `{"audit":0}`, `{"rearm":true}`, ""},
+		{
+			`{"payload":{"a":[1,2.50,"x"]},"delay":"30m","headers":{"h":"v"},"tracked":false}`, `{"payload_base64":"aGk=","content_type":"text/plain"}`,
+			`{"payload":null}`, `{"payload":"\ud800"}`, "{\"payload\":\"\xff\"}", `{"payload":1,"payload":2}`, `{"payload_base64":"aGk"}`, `{"payload":1,"payload_base64":""}`,
+			`{"due_at":"2099-01-01T00:00:00Z","delay":"1s"}`, `{"due_at":"0001-01-01T00:00:00Z"}`, `{"delay":"-1s"}`, `{"delay":"290y"}`, `{"headers":{"ce-id":"1"}}`,
+			`{"headers":{"traceparent":"00"}}`, `{"headers":{"x-delay":1}}`, `{"headers":[]}`, `{"delay":"2562047h"}`, `{"due_at":null}`,
+		},
+		{`{"delay":"1h"}`, `{"due_at":"2099-01-01T00:00:00Z"}`, `{}`, `{"delay":1}`, `{"due_at":"0001-01-01T00:00:00Z"}`, `{"due_at":"9999-12-31T23:59:59Z"}`},
+		{`{"generation":1}`, `{"generation":0,"store":"x"}`, `{"generation":"1"}`, `{}`},
 	} {
 		for _, body := range bodies {
 			f.Add(byte(route), "", []byte(body))
@@ -39,6 +47,7 @@ func FuzzBodies(f *testing.F) {
 	s := newShop(f, api.Config{})
 	s.stock("cup", "20")
 	no := s.place()
+	require.Equal(f, 201, s.do("PUT", "/v1/messages/cart.remind/1", "{}").status)
 	before := s.contents(f.Context())
 	f.Fuzz(func(t *testing.T, route byte, key string, body []byte) {
 		shop := *s
@@ -48,7 +57,7 @@ func FuzzBodies(f *testing.F) {
 			header = append(header, "Idempotency-Key: "+key)
 		}
 		method, path := "POST", "/v1/orders"
-		switch route % 6 {
+		switch route % 9 {
 		case 1:
 			path = "/v1/orders/" + no + "/pay"
 		case 2:
@@ -59,6 +68,12 @@ func FuzzBodies(f *testing.F) {
 			method, path = "PATCH", "/v1/orders/"+no+"/due"
 		case 5:
 			path = "/v1/admin/reconcile"
+		case 6:
+			method, path = "PUT", "/v1/messages/cart.remind/1"
+		case 7:
+			method, path = "PATCH", "/v1/messages/cart.remind/1"
+		case 8:
+			path = "/v1/deliveries/1/done"
 		}
 		a := shop.do(method, path, string(body), header...)
 		require.Less(t, a.status, 500, "%s", a.body)

@@ -48,9 +48,30 @@ func (o *object) text(name string) string {
 	return s
 }
 
+// optional takes the field if it is there.
+func (o *object) optional(name string) (any, bool) {
+	v, found := o.fields[name]
+	delete(o.fields, name)
+	return v, found
+}
+
+// optionalText is an optional string, empty if it is left out.
+func (o *object) optionalText(name string) (s string, found bool) {
+	v, found := o.optional(name)
+	s, ok := v.(string)
+	if found && !ok {
+		o.faults.Add(o.at(name), "must be a string")
+	}
+	return s, found
+}
+
 // instant is a required time, written as RFC 3339.
 func (o *object) instant(name string) time.Time {
 	v, found := o.take(name)
+	return o.parseInstant(name, v, found)
+}
+
+func (o *object) parseInstant(name string, v any, found bool) time.Time {
 	s, _ := v.(string)
 	t, err := time.Parse(time.RFC3339, s)
 	// Parse would also take an hour of one digit, and a comma.
@@ -60,13 +81,47 @@ func (o *object) instant(name string) time.Time {
 	return t
 }
 
-// flag is an optional boolean, false if it is left out.
-func (o *object) flag(name string) bool {
-	v, found := o.fields[name]
-	if !found {
-		return false
+// delay is an optional time to wait, zero if it is left out.
+func (o *object) delay(name string) (d time.Duration, found bool) {
+	s, found := o.optionalText(name)
+	if s == "" && !found {
+		return 0, false
 	}
-	delete(o.fields, name)
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		o.faults.Add(o.at(name), "must be a duration of zero or more, such as 90s, 30m or 1h30m")
+	}
+	return d, true
+}
+
+// texts is an optional object whose fields are all strings.
+func (o *object) texts(name string) map[string]string {
+	v, found := o.optional(name)
+	if !found {
+		return nil
+	}
+	fields, ok := v.(map[string]any)
+	if !ok {
+		o.faults.Add(o.at(name), "must be an object of strings")
+		return nil
+	}
+	inner := &object{path: o.at(name), fields: fields, faults: o.faults}
+	all := make(map[string]string, len(fields))
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		all[name] = inner.text(name)
+	}
+	return all
+}
+
+// flag is an optional boolean, false if it is left out.
+func (o *object) flag(name string) bool { return o.flagOr(name, false) }
+
+// flagOr is an optional boolean.
+func (o *object) flagOr(name string, otherwise bool) bool {
+	v, found := o.optional(name)
+	if !found {
+		return otherwise
+	}
 	b, ok := v.(bool)
 	if !ok {
 		o.faults.Add(o.at(name), "must be true or false")

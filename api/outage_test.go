@@ -65,7 +65,7 @@ func TestOutage_IsA503ThatSaysNothingOfTheInside(t *testing.T) {
 func TestDeadline_EndsARequestThatTheDatabaseHolds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, api.Config{})
-	impatient, err := api.New(api.Config{Deadline: 300 * time.Millisecond}, s.orders, stub{}, always)
+	impatient, err := api.New(api.Config{Deadline: 300 * time.Millisecond}, s.orders, quiet{}, stub{}, always)
 	require.NoError(t, err)
 	s.stock("cup", "10")
 	before := s.contents(t.Context())
@@ -89,9 +89,12 @@ type rest interface {
 	api.Runs
 }
 
+// quiet is a gateway that no test uses.
+type quiet struct{ api.Messages }
+
 func TestReadyz_SaysThatTheTablesAreMissing(t *testing.T) {
 	t.Parallel()
-	server, err := api.New(api.Config{}, stub{}, stub{}, func(context.Context) error { return fmt.Errorf("ask: %w", api.ErrNoTables) })
+	server, err := api.New(api.Config{}, stub{}, quiet{}, stub{}, func(context.Context) error { return fmt.Errorf("ask: %w", api.ErrNoTables) })
 	require.NoError(t, err)
 	a := do(t, server.Handler(), "GET", "/readyz", "")
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
@@ -117,7 +120,7 @@ func TestPanic_IsA500ForOneRequestAndALineInTheLog(t *testing.T) {
 		}
 		return model.Order{No: no}, nil
 	}}
-	server, err := api.New(api.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, orders, stub{}, always)
+	server, err := api.New(api.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, orders, quiet{}, stub{}, always)
 	require.NoError(t, err)
 	a := do(t, server.Handler(), "GET", "/v1/orders/bad", "")
 	require.Equal(t, http.StatusInternalServerError, a.status)
@@ -137,7 +140,7 @@ func TestClientThatHasLeft_IsNoFaultOfOurs(t *testing.T) {
 		<-ctx.Done()
 		return model.Order{}, ctx.Err()
 	}}
-	server, err := api.New(api.Config{Registry: registry, Log: slog.New(slog.NewTextHandler(&log, nil))}, orders, stub{}, always)
+	server, err := api.New(api.Config{Registry: registry, Log: slog.New(slog.NewTextHandler(&log, nil))}, orders, quiet{}, stub{}, always)
 	require.NoError(t, err)
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
@@ -149,17 +152,19 @@ func TestClientThatHasLeft_IsNoFaultOfOurs(t *testing.T) {
 
 func TestNew_RefusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
-	_, err := api.New(api.Config{}, nil, stub{}, always)
+	_, err := api.New(api.Config{}, nil, quiet{}, stub{}, always)
 	require.Error(t, err)
-	_, err = api.New(api.Config{}, stub{}, nil, always)
+	_, err = api.New(api.Config{}, stub{}, nil, stub{}, always)
 	require.Error(t, err)
-	_, err = api.New(api.Config{}, stub{}, stub{}, nil)
+	_, err = api.New(api.Config{}, stub{}, quiet{}, nil, always)
 	require.Error(t, err)
-	_, err = api.New(api.Config{Deadline: -1}, stub{}, stub{}, always)
+	_, err = api.New(api.Config{}, stub{}, quiet{}, stub{}, nil)
+	require.Error(t, err)
+	_, err = api.New(api.Config{Deadline: -1}, stub{}, quiet{}, stub{}, always)
 	require.Error(t, err)
 	registry := prometheus.NewRegistry()
-	_, err = api.New(api.Config{Registry: registry}, stub{}, stub{}, always)
+	_, err = api.New(api.Config{Registry: registry}, stub{}, quiet{}, stub{}, always)
 	require.NoError(t, err)
-	_, err = api.New(api.Config{Registry: registry}, stub{}, stub{}, always)
+	_, err = api.New(api.Config{Registry: registry}, stub{}, quiet{}, stub{}, always)
 	require.Error(t, err, "metrics can be registered once")
 }

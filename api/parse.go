@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -16,12 +17,14 @@ const maxDepth = 8
 // parseObject reads data as one JSON object, more strictly than encoding/json: names are compared exactly and may not be repeated,
 // and a string that is not UTF-8, or is escaped into half a surrogate pair, is refused where encoding/json would
 // silently replace characters.
-func parseObject(data []byte) (*object, error) {
+//
+// The fields of the object that raw names are left as they are written, as json.RawMessage.
+func parseObject(data []byte, raw ...string) (*object, error) {
 	var whole json.RawMessage
 	if err := json.Unmarshal(data, &whole); err != nil {
 		return nil, model.Invalid("body", "is not JSON: "+shown(err.Error()))
 	}
-	p := parser{data: data, dec: json.NewDecoder(bytes.NewReader(data))}
+	p := parser{data: data, raw: raw, dec: json.NewDecoder(bytes.NewReader(data))}
 	p.dec.UseNumber()
 	v, err := p.value("", 0)
 	if err != nil {
@@ -40,6 +43,7 @@ func parseObject(data []byte) (*object, error) {
 // parser reads valid JSON into strings, numbers, booleans, nil, lists and maps.
 type parser struct {
 	data   []byte
+	raw    []string
 	dec    *json.Decoder
 	faults model.Faults
 }
@@ -85,7 +89,7 @@ func (p *parser) object(path string, depth int) (any, error) {
 		name, _ := t.(string)
 		at := (&object{path: path}).at(name)
 		p.checkText(raw, at)
-		v, err := p.value(at, depth+1)
+		v, err := p.field(name, at, depth)
 		if err != nil {
 			return nil, err
 		}
@@ -96,6 +100,21 @@ func (p *parser) object(path string, depth int) (any, error) {
 	}
 	_, _, err := p.token() // the closing brace
 	return fields, err
+}
+
+// field reads a field's value, of an object at depth.
+func (p *parser) field(name, at string, depth int) (any, error) {
+	if depth > 0 || !slices.Contains(p.raw, name) {
+		return p.value(at, depth+1)
+	}
+	var raw json.RawMessage
+	if err := p.dec.Decode(&raw); err != nil {
+		return nil, fmt.Errorf("read a value of valid JSON: %w", err)
+	}
+	if !utf8.Valid(raw) {
+		p.faults.Add(at, "is not valid UTF-8")
+	}
+	return raw, nil
 }
 
 func (p *parser) list(path string, depth int) (any, error) {

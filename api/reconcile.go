@@ -38,13 +38,9 @@ func (s *Server) getRun(c *gin.Context) (reply, error) {
 	if _, err := query(c); err != nil {
 		return reply{}, err
 	}
-	no, err := pathID(c, "id")
+	id, err := pathNumber(c, "id", "must be the whole number that the request for the run was answered with")
 	if err != nil {
 		return reply{}, err
-	}
-	id, err := strconv.ParseInt(no, 10, 64)
-	if err != nil || id < 1 || strconv.FormatInt(id, 10) != no {
-		return reply{}, model.Invalid("id", "must be the whole number that the request for the run was answered with")
 	}
 	run, err := s.runs.LookupRun(c.Request.Context(), id)
 	if errors.Is(err, outbox.ErrNoRun) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/url"
+	"strconv"
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -37,6 +38,13 @@ func (s *Server) routes() *gin.Engine {
 	v1.PUT("/products/:sku", s.do(s.putProduct))
 	v1.GET("/products/:sku", s.do(s.getProduct))
 
+	v1.PUT("/messages/:topic/:key", s.do(s.putMessage))
+	v1.GET("/messages/:topic/:key", s.do(s.getMessage))
+	v1.PATCH("/messages/:topic/:key", s.do(s.moveMessage))
+	v1.DELETE("/messages/:topic/:key", s.do(s.withdrawMessage))
+	v1.GET("/deliveries/:id", s.do(s.askDelivery))
+	v1.POST("/deliveries/:id/done", s.do(s.finishDelivery))
+
 	admin := e.Group("/v1/admin", s.admin())
 	admin.POST("/reconcile", s.do(s.requestRun))
 	admin.GET("/reconcile/:id", s.do(s.getRun))
@@ -62,6 +70,24 @@ func pathID(c *gin.Context, name string) (string, error) {
 		return "", model.Invalid(name, model.IDRule)
 	}
 	return id, nil
+}
+
+// pathNumber is a path value that must be a whole number above zero, as our answers write it.
+func pathNumber(c *gin.Context, name, rule string) (int64, error) {
+	text, err := pathID(c, name)
+	if err != nil {
+		return 0, err
+	}
+	return number(name, text, rule)
+}
+
+// number is a whole number above zero, written without anything that it does not need.
+func number(name, text, rule string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || strconv.FormatInt(n, 10) != text {
+		return 0, model.Invalid(name, rule)
+	}
+	return n, nil
 }
 
 // query reads the query string. Parameters other than the allowed, repeated ones, and a string that does not parse are refused; an

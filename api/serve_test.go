@@ -191,7 +191,7 @@ func TestServe_ClosesWhatOutlastsItsBudget(t *testing.T) {
 		ended <- ctx.Err()
 		return model.Order{}, ctx.Err()
 	}}
-	server, err := api.New(api.Config{DrainTimeout: 200 * time.Millisecond, Deadline: time.Hour}, stuck, stub{}, always)
+	server, err := api.New(api.Config{DrainTimeout: 200 * time.Millisecond, Deadline: time.Hour}, stuck, quiet{}, stub{}, always)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	s := &shop{t: t, server: server}
@@ -217,7 +217,7 @@ func (l lines) Write(p []byte) (int, error) {
 func TestRun_ListensWhereItIsTold(t *testing.T) {
 	t.Parallel()
 	log := make(lines, 10)
-	server, err := api.New(api.Config{Addr: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(log, nil))}, stub{}, stub{}, always)
+	server, err := api.New(api.Config{Addr: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(log, nil))}, stub{}, quiet{}, stub{}, always)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -229,7 +229,7 @@ func TestRun_ListensWhereItIsTold(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status(t, conn))
 
-	second, err := api.New(api.Config{Addr: addr}, stub{}, stub{}, always)
+	second, err := api.New(api.Config{Addr: addr}, stub{}, quiet{}, stub{}, always)
 	require.NoError(t, err)
 	require.ErrorContains(t, second.Run(t.Context()), "listen")
 	stop()

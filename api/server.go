@@ -36,6 +36,18 @@ type Runs interface {
 	LookupRun(ctx context.Context, id int64) (outbox.Run, error)
 }
 
+// Messages is what the message gateway needs of the ledger; outbox.Direct has it. Its errors are those of package outbox. It must be
+// safe for concurrent use and return when ctx ends.
+type Messages interface {
+	Enqueue(ctx context.Context, m *outbox.Message) (outbox.Record, error)
+	Reschedule(ctx context.Context, topic, key string, due time.Time, delay time.Duration) (outbox.Record, error)
+	Cancel(ctx context.Context, topic, key string) error
+	Lookup(ctx context.Context, topic, key string) (outbox.Record, error)
+	LookupID(ctx context.Context, id int64) (outbox.Record, error)
+	MayRun(ctx context.Context, d outbox.Delivery) error
+	Finish(ctx context.Context, d outbox.Delivery) error
+}
+
 // Config tunes a Server. The zero value is usable.
 type Config struct {
 	// Addr is where Run listens. Default 127.0.0.1:8080.
@@ -63,12 +75,15 @@ const (
 	idleTimeout   = 60 * time.Second
 	maxHeader     = 16 << 10
 	maxBody       = 64 << 10
+	// Of a message: outbox.DefaultMaxPayload as base64, its headers, and what is around them.
+	maxMessageBody = 512 << 10
 )
 
 // Server answers HTTP requests. Handler may be used at once and by many; Run or Serve may be called once.
 type Server struct {
 	cfg      Config
 	orders   Orders
+	messages Messages
 	runs     Runs
 	ready    func(ctx context.Context) error
 	http     *http.Server
@@ -76,11 +91,11 @@ type Server struct {
 	draining atomic.Bool
 }
 
-// New returns a server for orders and runs. It is ready while ready, which must keep to its context, returns nil; clients are told of
+// New returns a server for orders, messages and runs. It is ready while ready, which must keep to its context, returns nil; clients are told of
 // ErrNoTables, and of any other error that the service cannot answer for now. New does no I/O.
-func New(cfg Config, orders Orders, runs Runs, ready func(ctx context.Context) error) (*Server, error) {
-	if orders == nil || runs == nil || ready == nil {
-		return nil, errors.New("api: orders, runs and a readiness check are required")
+func New(cfg Config, orders Orders, messages Messages, runs Runs, ready func(ctx context.Context) error) (*Server, error) {
+	if orders == nil || messages == nil || runs == nil || ready == nil {
+		return nil, errors.New("api: orders, messages, runs and a readiness check are required")
 	}
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:8080"
@@ -104,7 +119,7 @@ func New(cfg Config, orders Orders, runs Runs, ready func(ctx context.Context) e
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, orders: orders, runs: runs, ready: ready, metrics: metrics}
+	s := &Server{cfg: cfg, orders: orders, messages: messages, runs: runs, ready: ready, metrics: metrics}
 	s.http = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerTimeout,

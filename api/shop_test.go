@@ -56,7 +56,7 @@ func openShop(tb testing.TB, dsn string, cfg api.Config) *shop {
 	require.NoError(tb, err)
 	orders, err := ordering.New(g, store, ordering.Config{})
 	require.NoError(tb, err)
-	server, err := api.New(cfg, orders, store, db.PingContext)
+	server, err := api.New(cfg, orders, store.Direct(), store, db.PingContext)
 	require.NoError(tb, err)
 	return &shop{t: tb, gorm: g, db: db, store: store, orders: orders, server: server}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,10 +9,12 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/duebox/duebox/model"
+	"github.com/duebox/duebox/outbox"
 )
 
 // This file is the only one that knows HTTP status codes.
@@ -26,7 +29,13 @@ var (
 	errMediaType    = errors.New("api: the body must be application/json in UTF-8, without a content encoding")
 	errSlowBody     = errors.New("api: the body did not arrive in time")
 	errPanic        = errors.New("api: panic")
-	errGone         = errors.New("api: the client has left")
+
+	errMessageTooLarge = errors.New("api: the body is larger than 524288 bytes")
+	errNoMessage       = errors.New("api: there is no live message of this topic and key; one that has ended is found by its id")
+	errNoDelivery      = errors.New("api: no message has this id and generation")
+	errMessageExists   = errors.New("api: a live message has this topic and key, and If-None-Match asks for none")
+	errOrderTopic      = errors.New("api: messages of this topic belong to the order service")
+	errGone            = errors.New("api: the client has left")
 )
 
 // reply is a successful answer.
@@ -46,7 +55,15 @@ func accepted(location string, body any) reply {
 	return reply{status: http.StatusAccepted, location: location, body: body}
 }
 
+func nothing() reply { return reply{status: http.StatusNoContent} }
+
 func (r reply) write(c *gin.Context) {
+	if r.status == http.StatusNoContent {
+		c.Header("Cache-Control", "no-store")
+		c.Status(r.status)
+		c.Writer.WriteHeaderNow()
+		return
+	}
 	if r.location != "" {
 		c.Header("Location", r.location)
 	}
@@ -84,6 +101,14 @@ func describe(err error) problem {
 		}
 		return p
 	}
+	if field, ok := errors.AsType[*outbox.FieldError](err); ok && !errors.Is(err, outbox.ErrPayloadTooLarge) {
+		return describe(model.Invalid(cmp.Or(field.Field, "body"), field.Detail))
+	} else if ok {
+		return problem{"payload-too-large", "Payload too large", http.StatusRequestEntityTooLarge, field.Detail, nil}
+	}
+	if refused, ok := errors.AsType[*outbox.RefusedError](err); ok {
+		return describeRefusal(refused)
+	}
 	if short, ok := errors.AsType[*model.OutOfStockError](err); ok {
 		return problem{"out-of-stock", "Out of stock", http.StatusConflict, short.Error(), nil}
 	}
@@ -105,6 +130,11 @@ func describe(err error) problem {
 		{errNoMethod, "method-not-allowed", "Method not allowed", http.StatusMethodNotAllowed},
 		{errUnauthorized, "unauthorized", "Unauthorized", http.StatusUnauthorized},
 		{errNoAdmin, "admin-token-not-set", "The admin token is not set", http.StatusForbidden},
+		{errNoMessage, "no-such-message", "No such message", http.StatusNotFound},
+		{errNoDelivery, "no-such-delivery", "No such delivery", http.StatusNotFound},
+		{errMessageExists, "message-exists", "The message exists", http.StatusPreconditionFailed},
+		{errOrderTopic, "topic-reserved", "The topic is reserved", http.StatusForbidden},
+		{errMessageTooLarge, "body-too-large", "Body too large", http.StatusRequestEntityTooLarge},
 		{errTooLarge, "body-too-large", "Body too large", http.StatusRequestEntityTooLarge},
 		{errMediaType, "unsupported-media-type", "Unsupported media type", http.StatusUnsupportedMediaType},
 		{errSlowBody, "body-timeout", "Body timeout", http.StatusRequestTimeout},
@@ -127,6 +157,35 @@ func describe(err error) problem {
 	}
 }
 
+// describeRefusal says why a delivery must not take effect.
+func describeRefusal(refused *outbox.RefusedError) problem {
+	switch refused.Outcome { //nolint:exhaustive // a refusal has these and no others
+	case outbox.OutcomeEarly:
+		return problem{"delivery-early", "Too early", http.StatusTooEarly, "the message is not due; ask again after the seconds of Retry-After", nil}
+	case outbox.OutcomeStale:
+		return problem{"delivery-stale", "The delivery is stale", http.StatusConflict, "the message has been rescheduled or replaced since", nil}
+	case outbox.OutcomeCanceled:
+		return problem{"delivery-withdrawn", "The message is withdrawn", http.StatusConflict, "the message has been withdrawn", nil}
+	case outbox.OutcomeDuplicate:
+		return problem{"delivery-done", "The message is done", http.StatusConflict, "the message has been marked done before", nil}
+	case outbox.OutcomeDead:
+		return problem{"delivery-dead", "The message is dead", http.StatusConflict, "the message is dead and waits for an operator", nil}
+	case outbox.OutcomeForeign:
+		return problem{"delivery-foreign", "The delivery is foreign", http.StatusConflict, "the delivery belongs to another store", nil}
+	}
+	return describe(errNoDelivery)
+}
+
+// retry is what Retry-After says of an error, in seconds.
+func retry(err error) int {
+	const most = 60
+	refused, ok := errors.AsType[*outbox.RefusedError](err)
+	if !ok {
+		return retryAfter
+	}
+	return int(min(most, refused.Early/time.Second+1))
+}
+
 // fail answers with the problem that err is, and logs what the client is not told.
 func (s *Server) fail(c *gin.Context, err error) {
 	ctx := c.Request.Context()
@@ -135,8 +194,8 @@ func (s *Server) fail(c *gin.Context, err error) {
 	}
 	p := describe(err)
 	switch p.Status {
-	case http.StatusServiceUnavailable:
-		c.Header("Retry-After", strconv.Itoa(retryAfter))
+	case http.StatusServiceUnavailable, http.StatusTooEarly:
+		c.Header("Retry-After", strconv.Itoa(retry(err)))
 	case http.StatusUnauthorized:
 		c.Header("WWW-Authenticate", `Bearer realm="duebox"`)
 	}

@@ -10,6 +10,10 @@ import (
 // order number.
 const TopicExpire = "order.expire"
 
+// IsOrderTopic reports whether messages of this topic belong to the order service, and are nobody else's to write. Order.remind is
+// kept for it.
+func IsOrderTopic(topic string) bool { return topic == TopicExpire || topic == "order.remind" }
+
 // PayloadType is the content type of an encoded OrderPayload.
 const PayloadType = "application/json"
 

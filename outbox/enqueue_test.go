@@ -141,7 +141,8 @@ func TestEnqueue_TakesTracesAndEvents(t *testing.T) {
 	l := newLedger(t, outbox.StoreConfig{})
 	for _, headers := range []map[string]string{
 		{"traceparent": trace, "tracestate": "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"},
-		{"traceparent": "01" + trace[2:]}, {"traceparent": "cc" + trace[2:] + "-what-comes"},
+		{"traceparent": "01" + trace[2:]},
+		{"traceparent": "cc" + trace[2:] + "-what-comes"},
 		{"ce-specversion": "1.0", "ce-id": "ä 1", "ce-source": "/s", "ce-type": "t", "ce-time": "2026-11-30T12:00:00.5+01:00", "ce-subject": "x", "ce-ext1": "y"},
 	} {
 		l.enqueue(t, outbox.Message{Topic: "a", Headers: headers})

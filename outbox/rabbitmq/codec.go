@@ -22,7 +22,7 @@ const (
 	headerDue        = "duebox-due" // microseconds since 1970 UTC
 	userPrefix       = "user-"
 	eventPrefix      = "cloudEvents:" // attributes, as in the AMQP protocol binding of CloudEvents
-	headerDelay      = "x-delay" // milliseconds; always int64, as other types wrap or fire at once
+	headerDelay      = "x-delay"      // milliseconds; always int64, as other types wrap or fire at once
 	headerDeliveries = "x-delivery-count"
 )
 
