@@ -19,14 +19,14 @@ var errDiedHandling = errors.New("died while handling: the effect began three ti
 
 // begin notes that the effect of a delivery that came back is about to run. The note goes when the attempt is counted, when the
 // message is put back and when the effect was interrupted through no fault of its own, so what stays was left by processes
-// that died, and by effects that lost deadlocks again and again. A delivery that only waited in such a process leaves none. A first delivery is not noted: it costs nothing.
+// that died, by effects that lost deadlocks again and again, and by those that lost their connections (suspect). A delivery that only waited in such a process leaves none. A first delivery is not noted: it costs nothing.
 //
 // An outcome says that the effect shall not run: it was noted too often, or another copy of the delivery has been counted.
 func (s *Store) begin(ctx context.Context, d Delivery) (begun bool, outcome Outcome, err error) {
 	if d.Redeliveries == 0 {
 		return false, "", nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	for {
 		// index: primary. The revision stays: this is no news for whoever publishes or settles the message.
@@ -55,6 +55,28 @@ func (s *Store) begin(ctx context.Context, d Delivery) (begun bool, outcome Outc
 			return false, outcome, err
 		}
 	}
+}
+
+// suspect deals with an effect that has lost its connection. While the database does not answer, that is why. Else it is noted like an
+// effect that began and came to no end, and counted when that was so often: once may be a database that restarts, or
+// somebody's KILL, but not each time.
+func (s *Store) suspect(ctx context.Context, d Delivery, begun bool, cause error) (Outcome, error) {
+	ask, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	if !begun {
+		// index: primary. Not matched: the commit went through after all, or another copy was counted, as the guard will tell.
+		n, err := execCount(ask, s.sql, `UPDATE outbox_messages SET begins = begins + 1
+			WHERE id = ? AND generation = ? AND attempts = ? AND begins < ? AND state IN ('scheduled', 'published')`,
+			d.ID, d.Generation, d.Attempt, maxBegins)
+		if err != nil || n == 0 {
+			return "", cause
+		}
+	}
+	begins, err := queryIDs(ask, s.sql, "SELECT begins FROM outbox_messages WHERE id = ?", d.ID) // index: primary
+	if err != nil || len(begins) == 0 || begins[0] < maxBegins {
+		return "", cause
+	}
+	return s.countAttempt(ctx, d, cause)
 }
 
 // takeBack removes the note of begin. If it cannot, because the database is away, one note too many is left.

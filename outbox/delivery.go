@@ -38,6 +38,9 @@ const (
 	OutcomeRetry Outcome = "retry"
 	// OutcomeDead: the effect returned an error for the last time, or the message was dead already.
 	OutcomeDead Outcome = "dead"
+	// OutcomeBusy: somebody has the message's row locked for long: the effect of another copy, or a caller's transaction that stays
+	// open. The message is live, and is sent again if that comes to nothing.
+	OutcomeBusy Outcome = "busy"
 	// OutcomeForeign: the delivery belongs to another ledger; it is kept for an operator.
 	OutcomeForeign Outcome = "foreign"
 	// OutcomeUnknown: the ledger has no such message; the delivery is kept for an operator.

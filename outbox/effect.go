@@ -26,12 +26,14 @@ var (
 // the commit, an error without it from the guard.
 func (s *Store) tryEffect(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (ran bool, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
-		n, err := execCount(ctx, tx, `UPDATE outbox_messages SET
+		guard, cancel := context.WithTimeout(ctx, lockWait)
+		n, err := execCount(guard, tx, `UPDATE outbox_messages SET
 				state = 'done', live_key = NULL, revision = revision + 1, held = FALSE,
 				available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, finished_at = UTC_TIMESTAMP(6)
 			WHERE id = ? AND topic = ? AND message_key <=> ? AND generation = ?
 				AND state IN ('scheduled', 'published') AND due_at <= UTC_TIMESTAMP(6)`,
 			s.cfg.Retention.Microseconds(), d.ID, []byte(d.Topic), bytesOrNil(d.Key), d.Generation)
+		cancel()
 		if err != nil || n == 0 && guarded {
 			return err
 		}

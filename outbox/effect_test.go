@@ -132,7 +132,7 @@ func TestHandle_CountsWhatOverranItsDeadlineAndNotWhatWasCanceled(t *testing.T) 
 		"an outage": driver.ErrBadConn, "a deadlock": &mysql.MySQLError{Number: 1213}, "a transaction that has ended": sql.ErrTxDone,
 	} {
 		m := l.enqueue(t, outbox.Message{Key: name})
-		ctx := within(t, 50*time.Millisecond)
+		ctx := within(t, 500*time.Millisecond) // it must have begun by then
 		outcome, err := l.Handle(ctx, l.delivery(t, m.ID), func(*gorm.DB) error {
 			<-ctx.Done()
 			return returns

@@ -30,7 +30,12 @@ const (
 // back although its effect has begun three times is counted as if the effect had returned an error, without running it.
 //
 // When the error is not nil (the database is away, or ctx was canceled) nothing was written: keep the delivery and call Handle
-// again, or let the broker deliver it again. Neither an outage nor a cancellation spends an attempt.
+// again, or let the broker deliver it again. Neither an outage nor a cancellation spends an attempt. Only an effect that loses its
+// connection three times while the database answers others has brought that about (rows it left open, a statement above
+// max_allowed_packet, a pause longer than wait_timeout), and is counted.
+//
+// A message that somebody has locked is waited for, for 5 s or the session's innodb_lock_wait_timeout, and is then OutcomeBusy: a worker
+// that stands still in its effects, or a transaction that stays open, must not occupy all others.
 //
 // The effect runs in a goroutine of its own. One that has not returned a second after the end of ctx is given up: its
 // transaction is rolled back, whatever it still does there returns sql.ErrTxDone, and Observer.Overran hears of it, because nothing
@@ -65,41 +70,72 @@ func (s *Store) decide(ctx context.Context, d Delivery, effect func(tx *sql.Tx) 
 	if d.Store != ledger {
 		return OutcomeForeign, s.keepDelivery(ctx, d, OutcomeForeign, "belongs to store "+clip(d.Store))
 	}
+	if s.isCrowded() {
+		locked, err := s.isLocked(ctx, d.ID)
+		switch {
+		case err != nil:
+			return "", err
+		case locked:
+			return s.busy(), nil
+		}
+	}
+	outcome, err := s.attempt(ctx, d, effect)
+	if err == nil || ctx.Err() != nil || !hasWaited(err) {
+		return outcome, err
+	}
+	locked, lockErr := s.isLocked(ctx, d.ID)
+	if lockErr != nil || !locked {
+		return "", err
+	}
+	return s.busy(), nil
+}
+
+// attempt runs guard and effect until there is an outcome, and keeps the note of its begin true.
+func (s *Store) attempt(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (Outcome, error) {
 	begun, outcome, err := s.begin(ctx, d)
 	if err != nil || outcome != "" {
 		return outcome, err
 	}
-	outcome, err = s.run(ctx, d, effect)
+	outcome, ran, err := s.run(ctx, d, effect)
+	switch {
+	case err == nil:
+		return outcome, nil
+	case ran && ctx.Err() == nil && IsOutage(err):
+		return s.suspect(ctx, d, begun, err)
 	// Who loses every deadlock keeps the note: if that goes on, the effect brings it about.
-	if err != nil && begun && (ctx.Err() != nil || !IsRetryable(err)) {
+	case begun && (ctx.Err() != nil || !IsRetryable(err)):
 		s.takeBack(ctx, d)
 	}
-	return outcome, err
+	return "", err
 }
 
-// run tries guard and effect until there is an outcome.
-func (s *Store) run(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (Outcome, error) {
+// run tries guard and effect until there is an outcome. Ran says of an error that it came from the effect or the commit.
+func (s *Store) run(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (outcome Outcome, ran bool, err error) {
 	for rerun := 0; ; rerun++ {
 		ran, err := s.tryEffect(ctx, d, effect)
 		ended, hasEnded := errors.AsType[*endedError](err)
 		switch {
 		case hasEnded:
-			return s.afterEnd(ctx, d, ended)
+			outcome, err := s.afterEnd(ctx, d, ended)
+			return outcome, false, err
 		case err == nil && ran:
-			return OutcomeDone, nil
+			return OutcomeDone, true, nil
 		case err == nil:
 			outcome, wait, err := s.explain(ctx, d)
 			if err != nil || outcome != "" {
-				return outcome, err
+				return outcome, false, err
 			}
 			if err := sleep(ctx, wait); err != nil {
-				return "", err
+				return "", false, err
 			}
+		case !ran && ctx.Err() == nil && hasWaited(err):
+			return "", false, fmt.Errorf("wait for message %d, which somebody has locked: %w", d.ID, err)
 		case IsRetryable(err) && rerun < maxReruns && sleep(ctx, upTo(time.Millisecond*time.Duration(rerun+1))) == nil:
 		case ran && isGuilty(ctx, err):
-			return s.countAttempt(ctx, d, err)
+			outcome, err := s.countAttempt(ctx, d, err)
+			return outcome, false, err
 		default:
-			return "", fmt.Errorf("handle message %d: %w", d.ID, err)
+			return "", ran, fmt.Errorf("handle message %d: %w", d.ID, err)
 		}
 	}
 }

@@ -133,8 +133,8 @@ func TestHandle_AnEffectThatReturnsErrorsEndsDead(t *testing.T) {
 func TestHandle_AnOutageSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})
-	m := l.enqueue(t, outbox.Message{})
 	for _, outage := range []error{&mysql.MySQLError{Number: 1053}, &mysql.MySQLError{Number: 1290}} {
+		m := l.enqueue(t, outbox.Message{})
 		_, err := l.Handle(t.Context(), l.delivery(t, m.ID), func(*gorm.DB) error { return fmt.Errorf("effect: %w", outage) })
 		require.ErrorIs(t, err, outage)
 	}
@@ -143,6 +143,7 @@ func TestHandle_AnOutageSpendsNoAttempt(t *testing.T) {
 		"returns it": func(err error) error { return err }, "hides it": func(error) error { return errEffect },
 		"swallows it": func(error) error { return nil }, "panics": func(err error) error { panic(err) },
 	} {
+		m := l.enqueue(t, outbox.Message{})
 		_, err := l.Handle(t.Context(), l.delivery(t, m.ID), func(tx *gorm.DB) error {
 			var id int
 			require.NoError(t, tx.Raw("SELECT CONNECTION_ID()").Scan(&id).Error)
@@ -153,7 +154,7 @@ func TestHandle_AnOutageSpendsNoAttempt(t *testing.T) {
 		})
 		require.True(t, outbox.IsOutage(err), "%s: %v", name, err)
 	}
-	require.Equal(t, 1, l.count(t, "state = 'scheduled' AND attempts = 0 AND publishes = 0"))
+	require.Equal(t, 6, l.count(t, "state = 'scheduled' AND attempts = 0 AND publishes = 0"))
 }
 
 // A payload that ends too early is read with io.ErrUnexpectedEOF, and another database has outages of its own.

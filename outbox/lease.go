@@ -111,7 +111,8 @@ func (l *leases) fairShare(ctx context.Context) (int, error) {
 		now    int64
 	)
 	if err := l.store.sql.QueryRowContext(ctx, `SELECT COUNT(*), `+micros1970("UTC_TIMESTAMP(6)")+` FROM outbox_relays
-		WHERE seen_at > UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND`, l.life.Microseconds()).Scan(&relays, &now); err != nil {
+		WHERE seen_at > UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND seen_at < UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND`,
+		l.life.Microseconds(), ghost.Microseconds()).Scan(&relays, &now); err != nil {
 		return 0, fmt.Errorf("count relays: %w", err)
 	}
 	l.store.clock.observe(time.Now(), fromMicros(now))
@@ -157,6 +158,11 @@ func (l *leases) giveBack(ctx context.Context, give []int) error {
 	return nil
 }
 
+// ghost is further ahead than any lease reaches: a time beyond it was written before the database's clock was set back.
+const ghost = time.Hour
+
+const freeShard = `(expires_at <= UTC_TIMESTAMP(6) OR expires_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)`
+
 func (l *leases) acquire(ctx context.Context, fair int) error {
 	l.mu.Lock()
 	want := fair - len(l.held)
@@ -164,7 +170,7 @@ func (l *leases) acquire(ctx context.Context, fair int) error {
 	if want <= 0 {
 		return nil
 	}
-	free, err := l.shards(ctx, `SELECT shard FROM outbox_shards WHERE expires_at <= UTC_TIMESTAMP(6) ORDER BY RAND() LIMIT ?`, want)
+	free, err := l.shards(ctx, `SELECT shard FROM outbox_shards WHERE `+freeShard+` ORDER BY RAND() LIMIT ?`, ghost.Microseconds(), want)
 	if err != nil || len(free) == 0 {
 		return wrap("find free shards", err)
 	}
@@ -172,8 +178,8 @@ func (l *leases) acquire(ctx context.Context, fair int) error {
 	asked := time.Now()
 	if _, err := execCount(ctx, l.store.sql, `UPDATE outbox_shards SET owner = ?, token = token + 1,
 			expires_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
-		WHERE shard IN (`+marks(len(free))+`) AND expires_at <= UTC_TIMESTAMP(6)`,
-		append([]any{[]byte(l.owner), l.life.Microseconds()}, anys(free)...)...); err != nil {
+		WHERE shard IN (`+marks(len(free))+`) AND `+freeShard,
+		append(append([]any{[]byte(l.owner), l.life.Microseconds()}, anys(free)...), ghost.Microseconds())...); err != nil {
 		return fmt.Errorf("take free shards: %w", err)
 	}
 	mine, err := l.mine(ctx) // another relay may have taken some of them first

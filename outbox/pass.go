@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -44,9 +45,12 @@ const (
 	FoundOverdue  = "overdue"  // published, without effect, and not in its work queue; mended: scheduled again
 	FoundLate     = "late"     // overdue, but its work queue is not drained; mended: sent once more
 	FoundHopeless = "hopeless" // repaired too often without a delivery; dead from now on
-	FoundDead     = "dead"     // dead, and waiting for an operator (audit)
-	FoundKept     = "kept"     // a delivery that no handler could be given, waiting for an operator (audit)
-	FoundBroken   = "broken"   // a row that the database would not let the pass write
+	// FoundUnpublished is due for ten graces and not handed over, or will never be: it has no time, or a shard that no relay knows
+	// (audit).
+	FoundUnpublished = "unpublished"
+	FoundDead        = "dead"   // dead, and waiting for an operator (audit)
+	FoundKept        = "kept"   // a delivery that no handler could be given, waiting for an operator (audit)
+	FoundBroken      = "broken" // a row that the database would not let the pass write
 )
 
 // Report is what a pass found and did.
@@ -79,8 +83,13 @@ func (r Report) Of(kind string) Finding {
 	return Finding{}
 }
 
-// reportedIDs bounds the ids of one kind in a report: the memory of a pass does not grow with what it finds.
-const reportedIDs = 100
+// These bound a report, in memory and as a row: neither grows with what a pass finds, whatever a check makes of it.
+const (
+	reportedIDs   = 100 // of one kind
+	reportedKinds = 100
+	otherKinds    = "other" // stands for all beyond
+	reportedBytes = 255     // of an id
+)
 
 // Pass is one run of the reconciler, as the parts of it see it. It is safe for concurrent use.
 type Pass struct {
@@ -115,7 +124,7 @@ func (p *Pass) Looked(what string, n int) {
 	p.mu.Lock()
 	closed := p.closed
 	if !closed {
-		p.report.Looked[what] += n
+		p.report.Looked[bounded(p.report.Looked, what)] += n
 	}
 	p.mu.Unlock()
 	if !closed {
@@ -124,7 +133,7 @@ func (p *Pass) Looked(what string, n int) {
 }
 
 // Found reports one fault of a kind, such as "order_without_message", by an id that an operator can look up, and whether it has
-// been mended. In a dry run nothing is mended.
+// been mended. In a dry run nothing is mended. A report takes a hundred kinds and counts further ones as "other".
 func (p *Pass) Found(kind, id string, mended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +146,7 @@ func (p *Pass) Found(kind, id string, mended bool) {
 		f.Mended++
 	}
 	if len(f.IDs) < reportedIDs {
-		f.IDs = append(f.IDs, id)
+		f.IDs = append(f.IDs, strings.ToValidUTF8(id[:min(len(id), reportedBytes)], ""))
 	}
 }
 
@@ -158,7 +167,17 @@ func (p *Pass) foundRows(kind string, rows []picked, mended int) {
 	}
 }
 
+// bounded returns name as a key of counts, or what stands for it when there are too many.
+func bounded[T any](counts map[string]T, name string) string {
+	name = clip(name)
+	if _, ok := counts[name]; !ok && len(counts) >= reportedKinds {
+		return otherKinds
+	}
+	return name
+}
+
 func (p *Pass) finding(kind string) *Finding {
+	kind = bounded(p.report.Findings, kind)
 	f := p.report.Findings[kind]
 	if f == nil {
 		f = &Finding{IDs: []string{}}

@@ -2,12 +2,16 @@ package outbox_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
@@ -114,6 +118,12 @@ func TestReconciler_AuditReportsWhatWaitsForAnOperator(t *testing.T) {
 	l := newLedger(t, outbox.StoreConfig{})
 	l.overdue(t, 5)
 	l.exec(t, "UPDATE outbox_messages SET state = 'dead', available_at = NULL WHERE id IN (2, 4)")
+	waiting := make([]string, 4) // for relays: to no avail, the last two for a reason that only a write by hand gives
+	for i, damage := range []string{"available_at = due_at", "available_at = due_at + INTERVAL 58 MINUTE", "available_at = NULL", "shard = 16"} {
+		m := l.enqueue(t, outbox.Message{Delay: -time.Hour})
+		waiting[i] = strconv.FormatInt(m.ID, 10)
+		l.exec(t, "UPDATE outbox_messages SET "+damage+" WHERE id = ?", m.ID)
+	}
 	require.NoError(t, l.Keep(t.Context(), outbox.Stray{Reason: "malformed"}))
 	require.NoError(t, l.Keep(t.Context(), outbox.Stray{Reason: "unrouted"}), "of which the message itself tells what became")
 	rec := l.reconciler(t, outbox.ReconcileConfig{Checks: []outbox.Check{{Name: "own", Run: func(_ context.Context, p *outbox.Pass) error {
@@ -127,11 +137,14 @@ func TestReconciler_AuditReportsWhatWaitsForAnOperator(t *testing.T) {
 	report, err = rec.Run(t.Context(), outbox.Scope{Audit: true})
 	require.NoError(t, err)
 	require.Equal(t, map[string]*outbox.Finding{
-		outbox.FoundDead:       {Found: 2, IDs: []string{"2", "4"}},
-		outbox.FoundKept:       {Found: 1, IDs: []string{"1"}},
-		"thing_without_reason": {Found: 1, Mended: 1, IDs: []string{"seven"}},
+		outbox.FoundDead:        {Found: 2, IDs: []string{"2", "4"}},
+		outbox.FoundKept:        {Found: 1, IDs: []string{"1"}},
+		outbox.FoundUnpublished: {Found: 3, IDs: []string{waiting[0], waiting[2], waiting[3]}},
+		"thing_without_reason":  {Found: 1, Mended: 1, IDs: []string{"seven"}},
 	}, report.Findings)
-	require.Equal(t, map[string]int{"published messages": 0, "dead messages": 2, "kept deliveries": 1, "things": 7}, withZero(report.Looked))
+	require.Equal(t, map[string]int{
+		"published messages": 0, "scheduled messages": 3, "dead messages": 2, "kept deliveries": 1, "things": 7,
+	}, withZero(report.Looked))
 	for _, kind := range []outbox.RunKind{outbox.RunAudit, outbox.RunPass} {
 		last, err := l.LastRun(t.Context(), kind)
 		require.NoError(t, err)
@@ -142,6 +155,30 @@ func TestReconciler_AuditReportsWhatWaitsForAnOperator(t *testing.T) {
 	last, err := l.LastRun(t.Context(), outbox.RunPass)
 	require.NoError(t, err)
 	require.Equal(t, report.Run, last.ID)
+}
+
+// What a check makes of it must neither exceed what the server takes in one statement nor the memory of the process.
+func TestReconciler_ReportsAreBounded(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	rec := l.reconciler(t, outbox.ReconcileConfig{Checks: []outbox.Check{{Name: "wordy", Run: func(_ context.Context, p *outbox.Pass) error {
+		for i := range 1000 {
+			name := fmt.Sprint(i, strings.Repeat("x", 1000))
+			p.Looked(name, 1)
+			p.Found(name, strings.Repeat("é", 1<<20), true)
+		}
+		return nil
+	}}}})
+	report, err := rec.Run(t.Context(), outbox.Scope{Audit: true})
+	require.NoError(t, err)
+	require.Equal(t, 1000, report.Found())
+	require.Len(t, report.Findings, 101)
+	require.LessOrEqual(t, len(report.Looked), 101)
+	require.Equal(t, 900, report.Of("other").Found)
+	text, err := json.Marshal(l.run(t, report.Run).Report)
+	require.NoError(t, err)
+	require.Less(t, len(text), 1<<20)
+	require.True(t, utf8.ValidString(report.Of("other").IDs[0]))
 }
 
 func withZero(looked map[string]int) map[string]int {

@@ -424,6 +424,16 @@ func TestRelay_TakesOverFromOneThatSaysNothing(t *testing.T) {
 	eventually(t, "takes all shards", func() bool { return l.scalar(t, "SELECT COUNT(*) FROM outbox_shards WHERE owner = 'relay'") == 16 })
 }
 
+// What was written before the database's clock was set back must neither keep a shard for ever nor count as a relay.
+func TestRelay_TakesOverFromGhosts(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	l.exec(t, "UPDATE outbox_shards SET owner = 'ghost', expires_at = UTC_TIMESTAMP(6) + INTERVAL 3 HOUR WHERE shard < 8")
+	l.exec(t, "INSERT INTO outbox_relays (owner, seen_at) VALUES ('ghost', UTC_TIMESTAMP(6) + INTERVAL 3 HOUR)")
+	l.start(t, newBroker(t), outbox.RelayConfig{Poll: quick, Lease: time.Second})
+	eventually(t, "takes all shards", func() bool { return l.scalar(t, "SELECT COUNT(*) FROM outbox_shards WHERE owner = 'relay'") == 16 })
+}
+
 func TestRelay_CountsLeasesThatItLost(t *testing.T) {
 	t.Parallel()
 	var lost atomic.Int64
@@ -472,11 +482,12 @@ func TestNewRelay_RefusesWhatCannotWork(t *testing.T) {
 	l := newLedger(t, outbox.StoreConfig{})
 	broker := newBroker(t)
 	for name, cfg := range map[string]outbox.RelayConfig{
-		"Owner":       {Owner: "a b"},
-		"Poll":        {Owner: "a", Poll: time.Microsecond},
-		"Lease":       {Owner: "a", Lease: time.Millisecond},
-		"MaxInFlight": {Owner: "a", MaxInFlight: 1},
-		"Horizon":     {Owner: "a", Horizon: -1},
+		"Owner":        {Owner: "a b"},
+		"Poll":         {Owner: "a", Poll: time.Microsecond},
+		"Lease":        {Owner: "a", Lease: time.Millisecond},
+		"500ms to 10m": {Owner: "a", Lease: time.Hour},
+		"MaxInFlight":  {Owner: "a", MaxInFlight: 1},
+		"Horizon":      {Owner: "a", Horizon: -1},
 	} {
 		_, err := outbox.NewRelay(l.Store, broker, cfg)
 		require.ErrorContains(t, err, name)

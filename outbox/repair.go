@@ -13,7 +13,7 @@ import (
 // repairRows is how many rows one transaction of a repair writes.
 const repairRows = 200
 
-// picked is a published row as it was read without a lock.
+// picked is a row as it was read without a lock.
 type picked struct {
 	id, revision int64
 	topic        string
@@ -22,19 +22,24 @@ type picked struct {
 	repairs      int
 }
 
-// walk reads published rows shard by shard in index order by plain SELECT, and hands them over in chunks. The condition may
-// only name columns.
+// walk hands over published rows, see walkIn.
 func (rc *runConn) walk(ctx context.Context, p *Pass, where string, args []any, do func(rows []picked) error) error {
+	return rc.walkIn(ctx, p, Published, where, args, do)
+}
+
+// walkIn reads the rows of a state shard by shard in index order by plain SELECT, and hands them over in chunks. The condition may
+// only name columns.
+func (rc *runConn) walkIn(ctx context.Context, p *Pass, state State, where string, args []any, do func(rows []picked) error) error {
 	for shard := range shards {
 		for from := (position{}); ; {
-			rows, err := rc.pick(ctx, shard, from, where, args)
+			rows, err := rc.pick(ctx, state, shard, from, where, args)
 			if err != nil {
 				return err
 			}
 			if len(rows) == 0 {
 				break
 			}
-			p.Looked("published messages", len(rows))
+			p.Looked(string(state)+" messages", len(rows))
 			last := rows[len(rows)-1]
 			from = position{last.available, last.id}
 			if err := do(rows); err != nil {
@@ -45,7 +50,7 @@ func (rc *runConn) walk(ctx context.Context, p *Pass, where string, args []any, 
 	return nil
 }
 
-func (rc *runConn) pick(ctx context.Context, shard int, from position, where string, args []any) ([]picked, error) {
+func (rc *runConn) pick(ctx context.Context, state State, shard int, from position, where string, args []any) ([]picked, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	at := fromMicros(from.available).Format(sqlTime)
@@ -55,10 +60,10 @@ func (rc *runConn) pick(ctx context.Context, shard int, from position, where str
 	}, `SELECT id, revision, topic, `+micros1970("available_at")+`,
 			TIMESTAMPDIFF(MICROSECOND, available_at, UTC_TIMESTAMP(6)), repairs
 		FROM outbox_messages FORCE INDEX (due)
-		WHERE state = 'published' AND shard = ? AND (available_at > ? OR (available_at = ? AND id > ?)) `+where+`
-		ORDER BY available_at, id LIMIT ?`, append(append([]any{shard, at, at, from.id}, args...), repairRows)...)
+		WHERE state = ? AND shard = ? AND (available_at > ? OR (available_at = ? AND id > ?)) `+where+`
+		ORDER BY available_at, id LIMIT ?`, append(append([]any{string(state), shard, at, at, from.id}, args...), repairRows)...)
 	if err != nil {
-		return nil, fmt.Errorf("read published messages: %w", err)
+		return nil, fmt.Errorf("read %s messages: %w", state, err)
 	}
 	return rows, nil
 }

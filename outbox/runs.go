@@ -185,8 +185,6 @@ func (rc *runConn) begin(ctx context.Context, kind RunKind, dryRun bool, request
 
 // finish writes down how a run has ended. It outlives ctx, so that a worker that drains leaves a true record.
 func (rc *runConn) finish(ctx context.Context, report Report, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
-	defer cancel()
 	text, err := json.Marshal(report)
 	if err != nil {
 		return fmt.Errorf("encode the report of run %d: %w", report.Run, err)
@@ -196,9 +194,12 @@ func (rc *runConn) finish(ctx context.Context, report Report, cause error) error
 		state, why = RunIncomplete, strings.ReplaceAll(errorText(cause), "\n", "; ")
 	}
 	for _, c := range []conn{rc.conn, rc.store.sql} { // the run's own connection may be why it has ended
-		if _, err = c.ExecContext(ctx, `UPDATE outbox_reconcile_runs SET
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+		_, err = c.ExecContext(ctx, `UPDATE outbox_reconcile_runs SET
 				state = ?, report = ?, last_error = ?, finished_at = UTC_TIMESTAMP(6)
-			WHERE id = ? AND state = 'running'`, string(state), text, why, report.Run); err == nil {
+			WHERE id = ? AND state = 'running'`, string(state), text, why, report.Run)
+		cancel()
+		if err == nil {
 			return nil
 		}
 	}

@@ -93,3 +93,13 @@ func (w *Worker) logForeign(ctx context.Context, d outbox.Delivery) {
 		"deliveries of another ledger arrive and are kept: two installations share NAMESPACE, or the database was replaced",
 		slog.String("namespace", w.cfg.Namespace), slog.String("topic", d.Topic), slog.String("store", d.Store), slog.Int64("id", d.ID))
 }
+
+// logBusy says, now and then, that somebody holds messages locked that have come due.
+func (w *Worker) logBusy(ctx context.Context, d outbox.Delivery, outcome outbox.Outcome) {
+	if outcome != outbox.OutcomeBusy {
+		return
+	}
+	w.repeats.pass("busy", w.log).LogAttrs(ctx, slog.LevelWarn,
+		"a transaction that stays open, or a worker that stands still, has a message locked that is due; the reconciler sends it again",
+		slog.Int64("id", d.ID), slog.String("topic", d.Topic), slog.String("key", d.Key))
+}

@@ -104,7 +104,7 @@ func (m *metrics) preset(namespace string, topics []string, checks []outbox.Chec
 		m.lateness.WithLabelValues(topic)
 		for _, outcome := range []outbox.Outcome{
 			outbox.OutcomeDone, outbox.OutcomeDuplicate, outbox.OutcomeCanceled, outbox.OutcomeStale, outbox.OutcomeEarly,
-			outbox.OutcomeRetry, outbox.OutcomeDead, outbox.OutcomeForeign, outbox.OutcomeUnknown,
+			outbox.OutcomeRetry, outbox.OutcomeDead, outbox.OutcomeBusy, outbox.OutcomeForeign, outbox.OutcomeUnknown,
 		} {
 			m.deliveries.WithLabelValues(topic, string(outcome))
 		}
@@ -125,7 +125,7 @@ func (m *metrics) preset(namespace string, topics []string, checks []outbox.Chec
 		m.lastRun.WithLabelValues(string(kind))
 	}
 	findings := []string{
-		outbox.FoundEpoch, outbox.FoundAhead, outbox.FoundOverdue, outbox.FoundLate, outbox.FoundHopeless, outbox.FoundDead, outbox.FoundKept, outbox.FoundBroken,
+		outbox.FoundEpoch, outbox.FoundAhead, outbox.FoundOverdue, outbox.FoundLate, outbox.FoundHopeless, outbox.FoundUnpublished, outbox.FoundDead, outbox.FoundKept, outbox.FoundBroken,
 	}
 	for _, check := range checks {
 		findings = append(findings, check.Kinds...)

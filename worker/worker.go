@@ -174,6 +174,7 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 			if err == nil {
 				w.logHandled(ctx, d, outcome)
 				w.logForeign(ctx, d)
+				w.logBusy(ctx, d, outcome)
 			}
 			return err
 		},

@@ -20,12 +20,18 @@ const (
 	dialTimeout = 5 * time.Second
 	// Bounds one read or write on a connection; no statement of ours runs longer.
 	ioTimeout = 30 * time.Second
+	// How long a statement waits for a locked row. Our transactions hold locks for milliseconds, so who waits for longer waits for
+	// one that stands still, and occupies a connection and a worker meanwhile.
+	lockWait = 3 * time.Second
+	// How long a connection may say nothing before the server ends it, and with it the locks of a process that is frozen or has
+	// vanished. An effect is given 30 s, which it may spend elsewhere.
+	idleLimit = 60 * time.Second
 )
 
 // Open returns a handle on the database that dsn (github.com/go-sql-driver/mysql's format) names, after it has answered,
 // within ctx. Whatever dsn says, parameters are interpolated by the client (one round trip a statement), text is utf8mb4,
-// and every session runs READ COMMITTED with strict SQL mode and autocommit. Timeouts that dsn leaves
-// out are set.
+// and every session runs READ COMMITTED with strict SQL mode and autocommit, waits 3 s for a locked row, and is ended by the server after a
+// minute of silence. Timeouts that dsn leaves out are set.
 //
 // The caller closes the handle with its DB().Close.
 func Open(ctx context.Context, dsn string) (*gorm.DB, error) {
@@ -64,7 +70,7 @@ func Open(ctx context.Context, dsn string) (*gorm.DB, error) {
 	pool := sql.OpenDB(session{connector})
 	pool.SetMaxOpenConns(50)
 	pool.SetMaxIdleConns(50)
-	pool.SetConnMaxIdleTime(5 * time.Minute)
+	pool.SetConnMaxIdleTime(idleLimit / 2)
 	pool.SetConnMaxLifetime(30 * time.Minute) // so that a failover behind a proxy is followed
 	if err := pool.PingContext(ctx); err != nil {
 		_ = pool.Close()
@@ -98,6 +104,7 @@ func (s session) Connect(ctx context.Context) (driver.Conn, error) {
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		"SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')",
 		"SET SESSION autocommit = 1, completion_type = 0",
+		fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d, wait_timeout = %d", int(lockWait.Seconds()), int(idleLimit.Seconds())),
 	} {
 		if _, err := exec.ExecContext(ctx, stmt, nil); err != nil {
 			_ = c.Close()

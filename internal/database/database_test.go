@@ -177,7 +177,10 @@ func TestMigrate_HandsOverWhenAStarterIsKilled(t *testing.T) {
 
 func TestOpen_SetsUpEverySession(t *testing.T) {
 	t.Parallel()
-	for _, add := range []string{"", "&charset=latin1", "&collation=latin1_swedish_ci", "&parseTime=false&interpolateParams=false", "&autocommit=0", "&completion_type=1"} {
+	for _, add := range []string{
+		"", "&charset=latin1", "&collation=latin1_swedish_ci", "&parseTime=false&interpolateParams=false", "&autocommit=0", "&completion_type=1",
+		"&wait_timeout=28800&innodb_lock_wait_timeout=50",
+	} {
 		t.Run(add, func(t *testing.T) {
 			t.Parallel()
 			requireSession(t, open(t, devtest.Database(t)+add))
@@ -199,6 +202,9 @@ func requireSession(t *testing.T, db *gorm.DB) {
 	var name, isolation string // MySQL 8 and MariaDB call it differently
 	require.NoError(t, tx.Raw("SHOW VARIABLES LIKE 't%_isolation'").Row().Scan(&name, &isolation))
 	require.Equal(t, "READ-COMMITTED", isolation)
+	var lockWait, idle int
+	require.NoError(t, tx.Raw("SELECT @@innodb_lock_wait_timeout, @@wait_timeout").Row().Scan(&lockWait, &idle))
+	require.Equal(t, []int{3, 60}, []int{lockWait, idle}, "nobody waits for, or keeps, a lock for long")
 	require.NoError(t, tx.Exec("CREATE TEMPORARY TABLE narrow (c VARCHAR(2)) DEFAULT CHARSET=utf8mb4").Error)
 	require.Error(t, tx.Exec("INSERT INTO narrow VALUES ('abc')").Error, "strict: nothing is cut silently")
 	require.NoError(t, tx.Exec("INSERT INTO narrow VALUES (?)", "😀").Error)
