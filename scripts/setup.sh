@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the demo, the tests and the benchmarks start: MariaDB, RabbitMQ
-# and a C compiler for the race detector. Debian and Ubuntu only.
+# Installs what the demo, the tests and the benchmarks start: MariaDB, RabbitMQ,
+# Node.js for an example, and a C compiler for the race detector. Debian and
+# Ubuntu only.
 #
 # When everything is there it does nothing and needs neither root nor network.
 # No service is started: devenv runs private ones.
@@ -14,6 +15,8 @@ needs=(
 	"mariadb-client-core my_print_defaults"
 	"rabbitmq-server /usr/lib/rabbitmq/bin/rabbitmq-server"
 	"erlang-base erlc epmd"
+	"nodejs node"
+	"npm npm"
 )
 
 die() {
