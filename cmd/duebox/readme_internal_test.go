@@ -43,7 +43,7 @@ func TestREADME_HTTPExamplesWork(t *testing.T) {
 	require.NoError(t, err)
 	bin := t.TempDir()
 	require.NoError(t, os.Symlink(self, filepath.Join(bin, "curl")))
-	script := blocks(t, "sh", 1)[0]
+	script := strings.Join(blocks(t, "sh", 2), "")
 	for line, value := range map[string]string{"BASE=http://127.0.0.1:8080\n": "BASE=http://" + address + "\n", "TOKEN=\n": "TOKEN=secret\n"} {
 		require.Contains(t, script, line)
 		script = strings.Replace(script, line, value, 1)
@@ -54,10 +54,12 @@ func TestREADME_HTTPExamplesWork(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	answers := strings.Split(strings.TrimSpace(string(out)), "\n")
-	require.Len(t, answers, 7, "%s", out)
+	require.Len(t, answers, 16, "%s", out) // a 204 says nothing
 	for i, part := range []string{
 		`"available":100`, `"status":"pending"`, `{"orders":[{`, `"status":"paid"`, `"status":"closed","close_reason":"user"`,
 		`.000000Z","created_at"`, `"available":96,"reserved":2,"sold":2`,
+		`"state":"scheduled","generation":1`, `"status":412`, `"generation":2,"due_at":"2035-01-01T00:00:00.000000Z"`, `"generation":3`, `"key":"cart-42"`,
+		`"state":"run"`, `"state":"done"`, `"state":"done","generation":3`, `"tracked":false`,
 	} {
 		require.Contains(t, answers[i], part)
 	}
