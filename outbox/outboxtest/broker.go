@@ -1,4 +1,5 @@
-// Package outboxtest has a broker in memory, for testing code that uses package outbox without a real one.
+// Package outboxtest has a broker in memory, for testing code that uses package outbox without a real one, and a suite that every way of
+// delaying messages has to pass.
 package outboxtest
 
 import (
