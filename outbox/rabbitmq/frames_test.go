@@ -170,7 +170,7 @@ func (f *frames) lose(t *testing.T, queue string) {
 	f.mu.Unlock()
 	require.True(t, ok, "nobody consumes %s", queue)
 	frame := append([]byte{1}, c.channel[:]...)
-	frame = binary.BigEndian.AppendUint32(frame, uint32(4+1+len(c.tag)+1)) //nolint:gosec // a tag is short
+	frame = binary.BigEndian.AppendUint32(frame, uint32(4+1+len(c.tag)+1))
 	frame = append(frame, 0, 60, 0, basicCancel, byte(len(c.tag)))
 	frame = append(frame, c.tag...)
 	frame = append(frame, 1, 0xce) // no-wait, and the end of a frame

@@ -90,7 +90,7 @@ func NewPublisher(broker *Broker, epochs Epochs, cfg PublisherConfig) (*Publishe
 	return p, nil
 }
 
-// checkEvery is how often a connection makes sure of what it publishes into.
+// checkEvery is how often a connection makes sure of what it publishes into, and a consumer that the broker has it still.
 const checkEvery = 15 * time.Second
 
 // settledAfter is how long a connection must last for the next one to be tried without a long pause.
