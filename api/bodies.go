@@ -21,6 +21,7 @@ type orderJSON struct {
 	Refunded    int64      `json:"refunded"`
 	DueAt       stamp      `json:"due_at"`
 	CreatedAt   stamp      `json:"created_at"`
+	RemindedAt  stamp      `json:"reminded_at"`
 	PaidAt      stamp      `json:"paid_at"`
 	ClosedAt    stamp      `json:"closed_at"`
 }
@@ -104,7 +105,7 @@ func orderBody(o model.Order) orderJSON {
 	body := orderJSON{
 		No: o.No, Kind: string(o.Kind), User: o.User, Status: string(o.Status), Items: make([]itemJSON, len(o.Items)),
 		CloseReason: textOrNull(string(o.CloseReason)), Total: o.Total, Refunded: o.Refunded,
-		DueAt: stamp(o.DueAt), CreatedAt: stamp(o.CreatedAt), PaidAt: stamp(o.PaidAt), ClosedAt: stamp(o.ClosedAt),
+		DueAt: stamp(o.DueAt), CreatedAt: stamp(o.CreatedAt), RemindedAt: stamp(o.RemindedAt), PaidAt: stamp(o.PaidAt), ClosedAt: stamp(o.ClosedAt),
 	}
 	for i, it := range o.Items {
 		body.Items[i] = itemJSON(it)

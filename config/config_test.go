@@ -32,6 +32,7 @@ func TestLoad_DefaultsAreTheDocumentedOnes(t *testing.T) {
 		OrderTimeoutNormal:  30 * time.Minute,
 		OrderTimeoutFlash:   10 * time.Minute,
 		OrderTimeoutPresale: 24 * time.Hour,
+		OrderRemindBefore:   5 * time.Minute,
 		ReconcileSchedule:   "* * * * *",
 		AuditSchedule:       "17 3 * * *",
 		Retention:           168 * time.Hour,
@@ -45,7 +46,7 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 		"HTTP_ADDR=0.0.0.0:80", "WORKER_HTTP_ADDR=[::]:81", "MYSQL_DSN=u:p@tcp(db:3306)/app?charset=utf8mb4",
 		"AMQP_URL=amqps://u:p@mq/v", "NAMESPACE=eu-1", "DELAY_STRATEGY=plugin", "HORIZON=1193h2m47.295s", "GRACE=5s",
 		"MAX_ATTEMPTS=3", "PREFETCH=65535", "WORKERS=1", "DRAIN_TIMEOUT=1m", "ORDER_TIMEOUT_NORMAL=1h",
-		"ORDER_TIMEOUT_FLASH=1m30s", "ORDER_TIMEOUT_PRESALE=240h", "RECONCILE_SCHEDULE=@every 5s", "AUDIT_SCHEDULE=@daily", "RETENTION=1h",
+		"ORDER_TIMEOUT_FLASH=1m30s", "ORDER_TIMEOUT_PRESALE=240h", "ORDER_REMIND_BEFORE=0", "RECONCILE_SCHEDULE=@every 5s", "AUDIT_SCHEDULE=@daily", "RETENTION=1h",
 		"MIGRATE_ON_START=false", "ADMIN_TOKEN=a", "API_TOKEN=b", "UNKNOWN=ignored",
 	}, "MYSQL_DSN", "AMQP_URL")
 	require.NoError(t, err)

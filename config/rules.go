@@ -45,6 +45,7 @@ func (c *Config) rules() []rule {
 		duration("ORDER_TIMEOUT_NORMAL", c.OrderTimeoutNormal, time.Millisecond, 365*day),
 		duration("ORDER_TIMEOUT_FLASH", c.OrderTimeoutFlash, time.Millisecond, 365*day),
 		duration("ORDER_TIMEOUT_PRESALE", c.OrderTimeoutPresale, time.Millisecond, 365*day),
+		duration("ORDER_REMIND_BEFORE", c.OrderRemindBefore, 0, 365*day),
 		{"RECONCILE_SCHEDULE", scheduleRule, isSchedule(c.ReconcileSchedule)},
 		{"AUDIT_SCHEDULE", scheduleRule, isSchedule(c.AuditSchedule)},
 		duration("RETENTION", c.Retention, time.Second, 3650*day),

@@ -191,7 +191,7 @@ func TestOrder_AsPlaced(t *testing.T) {
 	}
 	later := o
 	later.Status, later.CloseReason, later.Refunded = model.Closed, model.User, 2
-	later.DueAt, later.ClosedAt, later.PaidAt = now.Add(1), now.Add(2), now.Add(3)
+	later.DueAt, later.ClosedAt, later.PaidAt, later.RemindedAt = now.Add(1), now.Add(2), now.Add(3), now.Add(4)
 	require.Equal(t, o, later.AsPlaced())
 }
 

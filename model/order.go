@@ -59,6 +59,7 @@ type Order struct {
 	Refunded    int64  // sum of the refund records, in minor units
 	DueAt       time.Time
 	FirstDueAt  time.Time // the due time that it was placed with
+	RemindedAt  time.Time // when its buyer was last reminded
 	CreatedAt   time.Time
 	PaidAt      time.Time
 	ClosedAt    time.Time
@@ -68,7 +69,7 @@ type Order struct {
 func (o Order) AsPlaced() Order {
 	o.Status, o.CloseReason, o.Refunded = Pending, "", 0
 	o.DueAt = o.FirstDueAt
-	o.PaidAt, o.ClosedAt = time.Time{}, time.Time{}
+	o.RemindedAt, o.PaidAt, o.ClosedAt = time.Time{}, time.Time{}, time.Time{}
 	return o
 }
 

@@ -10,9 +10,12 @@ import (
 // order number.
 const TopicExpire = "order.expire"
 
-// IsOrderTopic reports whether messages of this topic belong to the order service, and are nobody else's to write. Order.remind is
-// kept for it.
-func IsOrderTopic(topic string) bool { return topic == TopicExpire || topic == "order.remind" }
+// TopicRemind is the topic of the message that reminds the buyer of an order which is still pending some time before that. Its key is
+// the order number.
+const TopicRemind = "order.remind"
+
+// IsOrderTopic reports whether messages of this topic belong to the order service, and are nobody else's to write.
+func IsOrderTopic(topic string) bool { return topic == TopicExpire || topic == TopicRemind }
 
 // PayloadType is the content type of an encoded OrderPayload.
 const PayloadType = "application/json"

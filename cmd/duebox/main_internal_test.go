@@ -134,8 +134,8 @@ func TestVersionAndHelp(t *testing.T) {
 func TestDuebox_RunsAnOrderThroughItsProcesses(t *testing.T) {
 	t.Parallel()
 	env := []string{
-		"MYSQL_DSN=" + devtest.Database(t), "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t, "order.expire"),
-		"ORDER_TIMEOUT_NORMAL=2s", "ADMIN_TOKEN=admin",
+		"MYSQL_DSN=" + devtest.Database(t), "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t, "order.expire", "order.remind"),
+		"ORDER_TIMEOUT_NORMAL=2s", "ORDER_REMIND_BEFORE=1s", "ADMIN_TOKEN=admin",
 	}
 	apiAddr, workerAddr := freeAddress(t), freeAddress(t)
 	apiEnv, workerEnv := slices.Concat(env, []string{"HTTP_ADDR=" + apiAddr}), slices.Concat(env, []string{"WORKER_HTTP_ADDR=" + workerAddr})
@@ -156,12 +156,17 @@ func TestDuebox_RunsAnOrderThroughItsProcesses(t *testing.T) {
 	require.Zero(t, code, stderr)
 
 	require.Equal(t, http.StatusOK, request(t, http.MethodPut, "http://"+apiAddr+"/v1/products/A", `{"name":"A","stock":1}`, nil))
-	var order struct{ No, Status string }
+	var order struct {
+		No, Status string
+		RemindedAt time.Time `json:"reminded_at"`
+		DueAt      time.Time `json:"due_at"`
+	}
 	require.Equal(t, http.StatusCreated, request(t, http.MethodPost, "http://"+apiAddr+"/v1/orders",
 		`{"kind":"normal","user":"u","items":[{"sku":"A","quantity":1,"price":5}]}`, &order))
 	require.Eventually(t, func() bool {
 		return request(t, http.MethodGet, "http://"+apiAddr+"/v1/orders/"+order.No, "", &order) == http.StatusOK && order.Status == "closed"
 	}, patience, 50*time.Millisecond)
+	require.WithinRange(t, order.RemindedAt, order.DueAt.Add(-time.Second), order.DueAt)
 	require.Equal(t, http.StatusUnauthorized, request(t, http.MethodGet, "http://"+workerAddr+"/metrics", "", nil))
 
 	for _, c := range []*process{api, worker} {
@@ -223,7 +228,7 @@ func TestReconcile_ExitCodes(t *testing.T) {
 func TestDuebox_WithoutTablesIsNotReadyAndSaysWhy(t *testing.T) {
 	t.Parallel()
 	env := []string{
-		"MYSQL_DSN=" + devtest.Database(t), "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t, "order.expire"), "MIGRATE_ON_START=false",
+		"MYSQL_DSN=" + devtest.Database(t), "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t, "order.expire", "order.remind"), "MIGRATE_ON_START=false",
 	}
 	apiAddr, workerAddr := freeAddress(t), freeAddress(t)
 	env = append(env, "HTTP_ADDR="+apiAddr, "WORKER_HTTP_ADDR="+workerAddr)

@@ -44,7 +44,7 @@ func openDatabase(ctx context.Context, cfg config.Config, migrate bool) (db *gor
 		}
 	}
 	if pool, err := db.DB(); err == nil {
-		pool.SetMaxOpenConns(connections(cfg.Workers))
+		pool.SetMaxOpenConns(connections(topics * cfg.Workers))
 	}
 	if migrate {
 		migrating, cancel := context.WithTimeout(ctx, migrateLimit)
@@ -57,11 +57,14 @@ func openDatabase(ctx context.Context, cfg config.Config, migrate bool) (db *gor
 	return db, closeDB, nil
 }
 
+// topics is how many topics have effects: each has WORKERS.
+const topics = 2
+
 // connections is how many a process may open: one for each effect, and what relay, settler, reconciler, audits and probes need besides. An
 // effect that waits for a connection would use up its deadline.
-func connections(workers int) int {
+func connections(effects int) int {
 	const usual, besides = 50, 20
-	return max(usual, workers+besides)
+	return max(usual, effects+besides)
 }
 
 func sets() []database.Set {
@@ -74,7 +77,7 @@ func sets() []database.Set {
 func newShop(db *gorm.DB, store *outbox.Store, cfg config.Config) (*ordering.Service, error) {
 	return ordering.New(db, store, ordering.Config{
 		Normal: cfg.OrderTimeoutNormal, Flash: cfg.OrderTimeoutFlash, Presale: cfg.OrderTimeoutPresale,
-		Retention: cfg.Retention,
+		RemindBefore: cfg.OrderRemindBefore, Retention: cfg.Retention,
 	})
 }
 

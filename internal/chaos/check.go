@@ -130,7 +130,7 @@ func (c *checker) effects() {
 		FROM effects GROUP BY message_id HAVING COUNT(*) > 1 ORDER BY message_id`)
 	c.each(EffectOnce, `SELECT CONCAT('message ', m.id, ' is done and took no effect')
 		FROM outbox_messages m LEFT JOIN effects e ON e.message_id = m.id
-		WHERE m.state = 'done' AND m.topic = 'order.expire' AND e.id IS NULL ORDER BY m.id`)
+		WHERE m.state = 'done' AND m.topic IN ('order.expire', 'order.remind') AND e.id IS NULL ORDER BY m.id`)
 	c.each(Withdrawn, `SELECT CONCAT('message ', m.id, ', which is ', m.state, ', generation ', m.generation, ', took effect as generation ',
 			e.generation)
 		FROM effects e JOIN outbox_messages m ON m.id = e.message_id

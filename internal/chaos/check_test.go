@@ -127,6 +127,12 @@ func TestCheck_NamesPlantedViolations(t *testing.T) {
 			sqls(`DELETE FROM effects`),
 			[]chaos.Rule{chaos.EffectOnce},
 		},
+		"effect of a reminder missing": {
+			sqls(`UPDATE outbox_messages SET state = 'done', topic = 'order.remind' WHERE id = 2`,
+				`INSERT INTO outbox_messages (id, shard, topic, message_key, state, due_at, content_type, payload, created_at) VALUES
+					(4, 0, 'order.expire', 'order-2', 'canceled', '2026-01-01 00:02:00', '', '', '2026-01-01')`),
+			[]chaos.Rule{chaos.EffectOnce},
+		},
 		"effect of a canceled message": {
 			sqls(`INSERT INTO effects (message_id, generation, effected_at) VALUES (2, 1, '2026-01-01 00:02:01')`),
 			[]chaos.Rule{chaos.Withdrawn},

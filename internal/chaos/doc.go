@@ -24,6 +24,7 @@ const (
 
 	flashTimeout   = 3 * time.Second
 	normalTimeout  = 8 * time.Second
+	remindBefore   = 2 * time.Second
 	presaleTimeout = 25 * time.Second
 )
 

@@ -147,6 +147,7 @@ func (s *stage) environment(m *member, o Options) ([]string, error) {
 		"ORDER_TIMEOUT_FLASH="+flashTimeout.String(),
 		"ORDER_TIMEOUT_NORMAL="+normalTimeout.String(),
 		"ORDER_TIMEOUT_PRESALE="+o.Presale.String(),
+		"ORDER_REMIND_BEFORE="+remindBefore.String(),
 	)
 	if m.toBroker != nil {
 		broker, err := url.Parse(s.broker.URL())

@@ -14,7 +14,7 @@ type findings struct {
 	refunded int
 	// lost counts orders that are pending past their due time.
 	lost int
-	// early counts orders that were closed by time, or had an effect, before their due time.
+	// early counts orders that were closed by time, or had an effect, before that was due.
 	early int
 	// duplicateEffects counts effects beyond each message's first.
 	duplicateEffects int
@@ -51,7 +51,7 @@ func check(ctx context.Context, db *sql.DB, given map[string]int64, placed []str
 				SELECT o.no FROM effects e
 				JOIN outbox_messages m ON m.id = e.message_id
 				JOIN orders o ON o.no = CONVERT(m.message_key USING ascii)
-				WHERE m.topic = 'order.expire' AND e.effected_at < o.due_at
+				WHERE e.effected_at < CASE WHEN m.topic = 'order.expire' THEN o.due_at ELSE m.due_at END
 			) AS too_soon`},
 		{"duplicate effects", &f.duplicateEffects, `SELECT COUNT(*) - COUNT(DISTINCT message_id) FROM effects`},
 		{"publications", &f.republished, `SELECT COALESCE(SUM(publishes - 1), 0) FROM outbox_messages WHERE publishes > 1`},

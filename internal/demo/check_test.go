@@ -37,8 +37,10 @@ func newBooks(t *testing.T) books {
 	b.exec(t, `INSERT INTO refunds (payment_id, order_no, amount, recorded_at) VALUES ('p2', 'o2', 20, '2026-01-02')`)
 	b.exec(t, `INSERT INTO outbox_messages (id, shard, topic, message_key, state, due_at, content_type, payload, created_at, publishes) VALUES
 		(1, 0, 'order.expire', 'o1', 'canceled', '2026-01-01 00:30:00', 'x', '', '2026-01-01', 1),
-		(2, 0, 'order.expire', 'o2', 'done', '2026-01-01 00:30:00', 'x', '', '2026-01-01', 0)`)
-	b.exec(t, `INSERT INTO effects (message_id, generation, effected_at) VALUES (2, 1, '2026-01-01 00:30:00.000001')`)
+		(2, 0, 'order.expire', 'o2', 'done', '2026-01-01 00:30:00', 'x', '', '2026-01-01', 0),
+		(3, 0, 'order.remind', 'o2', 'done', '2026-01-01 00:25:00', 'x', '', '2026-01-01', 0)`)
+	b.exec(t, `INSERT INTO effects (message_id, generation, effected_at) VALUES
+		(2, 1, '2026-01-01 00:30:00.000001'), (3, 1, '2026-01-01 00:25:00.000001')`)
 	return b
 }
 
@@ -82,11 +84,19 @@ func TestCheck_SeesEachFault(t *testing.T) {
 		},
 		"closed early": {
 			`UPDATE orders SET closed_at = '2026-01-01 00:29:59.999999' WHERE no = 'o2'`,
-			func(r demo.Result) bool { return r.Early == 1 }, "1 orders were closed before",
+			func(r demo.Result) bool { return r.Early == 1 }, "1 orders were closed, or reminded of, too soon",
 		},
 		"effect early": {
 			`UPDATE effects SET effected_at = '2026-01-01 00:29:59.999999'`,
-			func(r demo.Result) bool { return r.Early == 1 }, "1 orders were closed before",
+			func(r demo.Result) bool { return r.Early == 1 }, "1 orders were closed, or reminded of, too soon",
+		},
+		"reminder early": {
+			`UPDATE effects SET effected_at = '2026-01-01 00:24:59.999999' WHERE message_id = 3`,
+			func(r demo.Result) bool { return r.Early == 1 }, "1 orders were closed, or reminded of, too soon",
+		},
+		"reminder twice": {
+			`INSERT INTO effects (message_id, generation, effected_at) VALUES (3, 1, '2026-01-01 00:25:01')`,
+			func(r demo.Result) bool { return r.DuplicateEffects == 1 }, "1 effects happened twice",
 		},
 		"effect twice": {
 			`INSERT INTO effects (message_id, generation, effected_at) VALUES (2, 1, '2026-01-01 00:30:01')`,

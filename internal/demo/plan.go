@@ -46,6 +46,9 @@ func (l limits) of(kind string) time.Duration {
 	}
 }
 
+// remindBefore stands for the five minutes before closing at which buyers are reminded.
+func (l limits) remindBefore() time.Duration { return l.normal / 6 }
+
 // compress makes a real payment delay as much shorter as realLimit is made by the limit of normal orders. What would
 // be paid later than twice the order's own limit is paid at twice the limit.
 func (l limits) compress(kind string, realDelay time.Duration) (payAfter time.Duration, late bool) {

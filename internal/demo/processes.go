@@ -32,6 +32,7 @@ func (r *run) environment() []string {
 		"ORDER_TIMEOUT_NORMAL=" + r.limits.normal.String(),
 		"ORDER_TIMEOUT_FLASH=" + r.limits.flash.String(),
 		"ORDER_TIMEOUT_PRESALE=" + r.limits.presale.String(),
+		"ORDER_REMIND_BEFORE=" + r.limits.remindBefore().String(),
 		// As much shorter as the demo is: what the broker has lost is noticed while somebody watches.
 		"GRACE=5s", "RECONCILE_SCHEDULE=@every 5s",
 	}

@@ -19,7 +19,7 @@ type Result struct {
 	Pending  int `json:"pending"`
 	Refunded int `json:"refunded"` // refund records: payments that came after closing
 	Lost     int `json:"lost"`     // orders that were pending past their due time at the end
-	Early    int `json:"early"`    // orders with an effect before their due time
+	Early    int `json:"early"`    // orders with an effect before that was due
 	// DuplicateDeliveries counts deliveries of messages whose effect was committed already.
 	DuplicateDeliveries int `json:"duplicate_deliveries"`
 	// DuplicateEffects counts effects beyond each message's first.
@@ -53,7 +53,7 @@ func (r Result) wrong() []string {
 	}{
 		{r.Lost, "orders were lost: pending past their due time"},
 		{r.Pending - r.Lost, "orders are pending, not yet due"},
-		{r.Early, "orders were closed before their due time"},
+		{r.Early, "orders were closed, or reminded of, too soon"},
 		{r.DuplicateEffects, "effects happened twice"},
 	} {
 		if count.n != 0 {

@@ -50,7 +50,10 @@ func (s *Service) Checks() []outbox.Check {
 	}
 }
 
-// auditOrders walks over pending orders and live messages side by side, in the order of their keys. Every pending order has a
+// auditOrders looks at the messages that close orders and not at reminders: a missing one keeps no order from its end, and one that is left
+// over finds its order finished.
+//
+// It walks over pending orders and live messages side by side, in the order of their keys. Every pending order has a
 // live message with its due time, and every live message a pending order; what differs is judged on its own, since the two walks
 // read at different times. A fault that cannot be mended does not keep the others from it.
 func (s *Service) auditOrders(ctx context.Context, p *outbox.Pass) error {
@@ -176,7 +179,7 @@ func (s *Service) auditOrder(ctx context.Context, p *outbox.Pass, no string) err
 		return "", nil // somebody has given it one meanwhile
 	}
 	return s.report(ctx, p, no, judge, func(ctx context.Context, tx *gorm.DB) error {
-		id, err := s.enqueue(ctx, tx, no, fromMicros(o.DueUs))
+		id, err := s.enqueue(ctx, tx, model.TopicExpire, no, fromMicros(o.DueUs))
 		if errors.Is(err, outbox.ErrDuplicateKey) {
 			return errNoFault
 		}

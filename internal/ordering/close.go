@@ -10,7 +10,7 @@ import (
 	"github.com/duebox/duebox/outbox"
 )
 
-// Cancel closes a pending order for its user, gives its stock back and withdraws its message, in one transaction. It returns
+// Cancel closes a pending order for its user, gives its stock back and withdraws its messages, in one transaction. It returns
 // the order as it is then, also if it was closed already, and model.ErrPaid if it is paid.
 func (s *Service) Cancel(ctx context.Context, no string) (model.Order, error) {
 	if !model.ValidID(no) {
@@ -27,7 +27,7 @@ func (s *Service) Cancel(ctx context.Context, no string) (model.Order, error) {
 			return o, nil
 		}
 		err = s.tx(ctx, func(tx *gorm.DB) error {
-			if err := s.withdraw(ctx, tx, no); err != nil {
+			if err := s.withdraw(ctx, tx, no, model.TopicExpire, model.TopicRemind); err != nil {
 				return err
 			}
 			won, err := closeOrder(tx, no, model.User)
@@ -46,41 +46,53 @@ func (s *Service) Cancel(ctx context.Context, no string) (model.Order, error) {
 	})
 }
 
-// Expire is the effect of a message of model.TopicExpire: it closes the order if it is still pending and gives its stock
-// back, in the transaction tx, which belongs to the guard that let the effect run. An order that is paid or closed stays as it
-// is. Every run is written to the table effects, so that a message which took effect twice can be counted from outside.
+// Expire is the effect of a message of model.TopicExpire: it closes the order if it is still pending, gives its stock
+// back and withdraws its reminder, in the transaction tx, which belongs to the guard that let the effect run. An order that is paid or
+// closed stays as it is. Every run is written to the table effects, so that a message which took effect twice can be counted from outside.
 //
 // Errors for which outbox.IsRetryable holds mean that the transaction must be run again. A payload that cannot be read and an
 // order that does not exist are errors too: an operator has to see them.
 func (s *Service) Expire(ctx context.Context, tx *gorm.DB, d outbox.Delivery) error {
-	p, err := model.DecodeOrderPayload(d.Payload)
-	if err != nil {
-		return err
-	}
-	if p.No != d.Key { // the guard has checked the key, nobody the payload
-		return fmt.Errorf("expire order %s: the payload names order %q", d.Key, p.No)
-	}
 	tx = tx.WithContext(ctx)
-	err = tx.Exec(`INSERT INTO effects (message_id, generation, effected_at) VALUES (?, ?, UTC_TIMESTAMP(6))`,
-		d.ID, d.Generation).Error
+	no, err := begin(tx, d)
 	if err != nil {
-		return fmt.Errorf("write effect: %w", err)
+		return fmt.Errorf("expire order %s: %w", d.Key, err)
 	}
-	won, err := closeOrder(tx, p.No, model.Timeout)
-	if err != nil {
-		return fmt.Errorf("close order %s: %w", p.No, err)
+	if err := s.withdraw(ctx, tx, no, model.TopicRemind); err != nil {
+		return fmt.Errorf("withdraw reminder of order %s: %w", no, err)
 	}
-	o, err := load(tx, p.No)
+	won, err := closeOrder(tx, no, model.Timeout)
 	if err != nil {
-		return fmt.Errorf("expire order %s: %w", p.No, err)
+		return fmt.Errorf("close order %s: %w", no, err)
+	}
+	o, err := load(tx, no)
+	if err != nil {
+		return fmt.Errorf("expire order %s: %w", no, err)
 	}
 	if !won {
 		return nil
 	}
-	if err := move(tx, release, p.No, o.Items); err != nil {
-		return fmt.Errorf("give back stock of order %s: %w", p.No, err)
+	if err := move(tx, release, no, o.Items); err != nil {
+		return fmt.Errorf("give back stock of order %s: %w", no, err)
 	}
 	return nil
+}
+
+// begin reads which order an effect is about, and writes the effect down.
+func begin(tx *gorm.DB, d outbox.Delivery) (no string, err error) {
+	p, err := model.DecodeOrderPayload(d.Payload)
+	if err != nil {
+		return "", err
+	}
+	if p.No != d.Key { // the guard has checked the key, nobody the payload
+		return "", fmt.Errorf("the payload names order %q", p.No)
+	}
+	err = tx.Exec(`INSERT INTO effects (message_id, generation, effected_at) VALUES (?, ?, UTC_TIMESTAMP(6))`,
+		d.ID, d.Generation).Error
+	if err != nil {
+		return "", fmt.Errorf("write effect: %w", err)
+	}
+	return p.No, nil
 }
 
 // closeOrder is the compare-and-set from pending to closed.

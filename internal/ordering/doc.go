@@ -13,7 +13,7 @@
 //
 // # Locks
 //
-// Every transaction locks in this order: the message, the order, then the products by SKU. The products come last because
+// Every transaction locks in this order: the message that closes the order, the one that reminds of it, the order, then the products by SKU. The products come last because
 // they are what orders share. Transactions are short, hold no network call but their own statements, and are run again as a
 // whole when they lose a deadlock.
 package ordering

@@ -2,17 +2,16 @@ package ordering
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"gorm.io/gorm"
 
 	"github.com/duebox/duebox/model"
-	"github.com/duebox/duebox/outbox"
 )
 
-// Extend moves the due time of a pending order, earlier or later, and that of its message, in one transaction. What is on its
-// way with the old due time takes no effect any more. Due is rounded up to the microsecond.
+// Extend moves the due time of a pending order, earlier or later, and those of its messages, in one transaction. What is on its
+// way with the old due time takes no effect any more. A buyer who was reminded already is reminded again if the new due time is far enough
+// ahead; if it is too near for that, not at all. Due is rounded up to the microsecond.
 //
 // It returns model.ErrNoOrder, a *model.InvalidError if due is not in the future by the database's clock or beyond
 // model.MaxExtension, whatever the order's status, and model.ErrPaid or model.ErrClosed; nothing is written then.
@@ -22,11 +21,15 @@ func (s *Service) Extend(ctx context.Context, no string, due time.Time) (model.O
 	}
 	due = ceilMicros(due)
 	return run(ctx, s, "extend order", func(ctx context.Context) (o model.Order, err error) {
-		if err := s.mayExtend(ctx, no, due); err != nil {
+		now, err := s.mayExtend(ctx, no, due)
+		if err != nil {
 			return o, err
 		}
 		err = s.tx(ctx, func(tx *gorm.DB) error {
-			made, err := s.reschedule(ctx, tx, no, due)
+			made, err := s.reschedule(ctx, tx, model.TopicExpire, no, due)
+			if err == nil {
+				err = s.moveReminder(ctx, tx, no, due, now)
+			}
 			if err != nil {
 				return err
 			}
@@ -47,43 +50,30 @@ func (s *Service) Extend(ctx context.Context, no string, due time.Time) (model.O
 	})
 }
 
-// mayExtend decides by plain reading. Only "pending" can have changed when it comes to writing.
-func (s *Service) mayExtend(ctx context.Context, no string, due time.Time) error {
+// mayExtend decides by plain reading and returns the database's time. Only "pending" can have changed when it comes to writing.
+func (s *Service) mayExtend(ctx context.Context, no string, due time.Time) (now time.Time, err error) {
 	var rows []struct {
 		Status model.Status
 		NowUs  int64
 	}
-	err := s.db.WithContext(ctx).Raw(`SELECT status, `+micros("UTC_TIMESTAMP(6)")+` AS now_us FROM orders WHERE no = ?`, no).
+	err = s.db.WithContext(ctx).Raw(`SELECT status, `+micros("UTC_TIMESTAMP(6)")+` AS now_us FROM orders WHERE no = ?`, no).
 		Scan(&rows).Error
 	switch {
 	case err != nil:
-		return err
+		return now, err
 	case len(rows) == 0:
-		return model.ErrNoOrder
+		return now, model.ErrNoOrder
 	}
-	if err := model.CheckDue(due, fromMicros(rows[0].NowUs)); err != nil {
-		return err
+	now = fromMicros(rows[0].NowUs)
+	if err := model.CheckDue(due, now); err != nil {
+		return now, err
 	}
 	switch rows[0].Status {
 	case model.Paid:
-		return model.ErrPaid
+		return now, model.ErrPaid
 	case model.Closed:
-		return model.ErrClosed
+		return now, model.ErrClosed
 	case model.Pending:
 	}
-	return nil
-}
-
-// reschedule moves the order's message. If it has none, it is taking effect right now, and the compare-and-set that follows
-// finds out; or it is missing, and is made here, before the order is locked: made is its id, else 0.
-func (s *Service) reschedule(ctx context.Context, tx *gorm.DB, no string, due time.Time) (made int64, err error) {
-	err = s.store.Reschedule(ctx, tx, model.TopicExpire, no, due)
-	if !errors.Is(err, outbox.ErrNoMessage) {
-		return 0, err
-	}
-	made, err = s.enqueue(ctx, tx, no, due)
-	if errors.Is(err, outbox.ErrDuplicateKey) {
-		err = errAgain
-	}
-	return made, err
+	return now, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/duebox/duebox/outbox"
 )
 
-// Pay records a payment and returns the order as it is then. A pending order becomes paid, and its message is withdrawn in
+// Pay records a payment and returns the order as it is then. A pending order becomes paid, and its messages are withdrawn in
 // the same transaction; for a paid or closed order the money is recorded together with its refund. The same payment again changes
 // nothing.
 //
@@ -60,7 +60,7 @@ func (s *Service) judge(ctx context.Context, no string, p model.Payment) (model.
 
 func (s *Service) accept(ctx context.Context, no string, p model.Payment) (o model.Order, err error) {
 	err = s.tx(ctx, func(tx *gorm.DB) error {
-		if err := s.withdraw(ctx, tx, no); err != nil {
+		if err := s.withdraw(ctx, tx, no, model.TopicExpire, model.TopicRemind); err != nil {
 			return err
 		}
 		won, err := change(tx, `UPDATE orders SET status = 'paid', paid_at = UTC_TIMESTAMP(6), version = version + 1
@@ -109,12 +109,13 @@ func record(tx *gorm.DB, no string, p model.Payment) error {
 	return err
 }
 
-// withdraw takes back the order's message. That there is none means nothing: it may be taking effect right now, and the
-// compare-and-set that follows finds out.
-func (s *Service) withdraw(ctx context.Context, tx *gorm.DB, no string) error {
-	err := s.store.Cancel(ctx, tx, model.TopicExpire, no)
-	if errors.Is(err, outbox.ErrNoMessage) {
-		return nil
+// withdraw takes back the order's messages of these topics, which are in the order of locks. That there is none means nothing: it may
+// be taking effect right now, and the compare-and-set that follows finds out.
+func (s *Service) withdraw(ctx context.Context, tx *gorm.DB, no string, topics ...string) error {
+	for _, topic := range topics {
+		if err := s.store.Cancel(ctx, tx, topic, no); err != nil && !errors.Is(err, outbox.ErrNoMessage) {
+			return err
+		}
 	}
-	return err
+	return nil
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/duebox/duebox/outbox"
 )
 
-// Place reserves stock, writes the order and the message that will close it at its due time, in one transaction.
+// Place reserves stock, writes the order, the message that will close it at its due time and the one that will remind its buyer before
+// that, in one transaction.
 //
 // A key that is not empty makes the call repeatable for KeyLife: the same user's same draft returns the order as it was
 // first returned, another draft model.ErrKeyReused. A call that returned an error used no key.
@@ -72,9 +73,14 @@ func (s *Service) place(ctx context.Context, tx *gorm.DB, no string, d model.Dra
 		DueAt: dueAfter(now, s.timeout(d.Kind)), CreatedAt: now,
 	}
 	o.FirstDueAt = o.DueAt
-	id, err := s.enqueue(ctx, tx, no, o.DueAt)
+	id, err := s.enqueue(ctx, tx, model.TopicExpire, no, o.DueAt)
 	if err != nil {
 		return model.Order{}, err
+	}
+	if at, ok := s.remindAt(o.DueAt, now); ok {
+		if _, err := s.enqueue(ctx, tx, model.TopicRemind, no, at); err != nil {
+			return model.Order{}, err
+		}
 	}
 	err = tx.Exec(`INSERT INTO orders (no, user_id, kind, total, message_id, due_at, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		no, o.User, string(o.Kind), o.Total, id, sqlTime(o.DueAt), sqlTime(o.CreatedAt)).Error
@@ -94,10 +100,10 @@ func (s *Service) place(ctx context.Context, tx *gorm.DB, no string, d model.Dra
 	return o, move(tx, reserve, no, o.Items)
 }
 
-// enqueue writes the message that will close the order, and returns its id.
-func (s *Service) enqueue(ctx context.Context, tx *gorm.DB, no string, due time.Time) (int64, error) {
+// enqueue writes a message about the order, and returns its id.
+func (s *Service) enqueue(ctx context.Context, tx *gorm.DB, topic, no string, due time.Time) (int64, error) {
 	m := outbox.Message{
-		Topic: model.TopicExpire, Key: no, DueAt: due,
+		Topic: topic, Key: no, DueAt: due,
 		Payload: model.OrderPayload{No: no}.Encode(), ContentType: model.PayloadType,
 	}
 	err := s.store.Enqueue(ctx, tx, &m)

@@ -64,7 +64,7 @@ func loadAll(tx *gorm.DB, where string, args ...any) ([]model.Order, error) {
 		No, Kind, UserID, Status, CloseReason string
 		Total, Refunded                       int64
 		DueUs, FirstDueUs, CreatedUs          int64
-		PaidUs, ClosedUs                      *int64
+		RemindedUs, PaidUs, ClosedUs          *int64
 		SKU                                   string
 		Quantity, Price                       int64
 	}
@@ -72,7 +72,7 @@ func loadAll(tx *gorm.DB, where string, args ...any) ([]model.Order, error) {
 			SELECT no, kind, user_id, status, COALESCE(close_reason, '') AS close_reason, total,
 				(SELECT COALESCE(SUM(amount), 0) FROM refunds WHERE order_no = orders.no) AS refunded,
 				`+micros("due_at")+` AS due_us, `+micros("COALESCE(first_due_at, due_at)")+` AS first_due_us, `+micros("created_at")+` AS created_us,
-				`+micros("paid_at")+` AS paid_us, `+micros("closed_at")+` AS closed_us
+				`+micros("reminded_at")+` AS reminded_us, `+micros("paid_at")+` AS paid_us, `+micros("closed_at")+` AS closed_us
 			FROM orders WHERE `+where+`
 		) AS o JOIN order_items AS i ON i.order_no = o.no ORDER BY o.no DESC, i.item`, args...).Scan(&rows).Error
 	if err != nil {
@@ -85,7 +85,7 @@ func loadAll(tx *gorm.DB, where string, args ...any) ([]model.Order, error) {
 				No: row.No, Kind: model.Kind(row.Kind), User: row.UserID, Status: model.Status(row.Status),
 				CloseReason: model.CloseReason(row.CloseReason), Total: row.Total, Refunded: row.Refunded,
 				DueAt: fromMicros(row.DueUs), FirstDueAt: fromMicros(row.FirstDueUs), CreatedAt: fromMicros(row.CreatedUs),
-				PaidAt: fromNullable(row.PaidUs), ClosedAt: fromNullable(row.ClosedUs),
+				RemindedAt: fromNullable(row.RemindedUs), PaidAt: fromNullable(row.PaidUs), ClosedAt: fromNullable(row.ClosedUs),
 			})
 		}
 		o := &orders[len(orders)-1]

@@ -16,6 +16,9 @@ type Config struct {
 	// Normal, Flash and Presale are how long an order of that kind may stay unpaid. Each order keeps the due time that it was
 	// placed with, whatever becomes of the setting. Defaults: 30 min, 10 min, 24 h.
 	Normal, Flash, Presale time.Duration
+	// RemindBefore is how long before its due time an order's buyer is reminded. An order that is due sooner has no reminder.
+	// Zero: none is made.
+	RemindBefore time.Duration
 	// Retention is how long Forget keeps what is known of effects. Default 7 days.
 	Retention time.Duration
 	// Deadline bounds one call, its repeats after deadlocks included. Default 10 s.
@@ -49,6 +52,7 @@ func New(db *gorm.DB, store *outbox.Store, cfg Config) (*Service, error) {
 		{"Normal", &cfg.Normal, 30 * time.Minute},
 		{"Flash", &cfg.Flash, 10 * time.Minute},
 		{"Presale", &cfg.Presale, 24 * time.Hour},
+		{"RemindBefore", &cfg.RemindBefore, 0},
 		{"Retention", &cfg.Retention, 7 * 24 * time.Hour},
 		{"Deadline", &cfg.Deadline, 10 * time.Second},
 	} {

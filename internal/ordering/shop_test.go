@@ -87,11 +87,17 @@ func (s *shop) comeDue() {
 // delivery is what the broker would bring for the order's message, whatever has become of the message.
 func (s *shop) delivery(no string) outbox.Delivery {
 	s.t.Helper()
+	return s.deliveryOf(model.TopicExpire, no)
+}
+
+// deliveryOf is the same for the latest message of a topic.
+func (s *shop) deliveryOf(topic, no string) outbox.Delivery {
+	s.t.Helper()
 	store, err := s.store.StoreID(s.t.Context())
 	require.NoError(s.t, err)
-	d := outbox.Delivery{Store: store, Topic: model.TopicExpire, Key: no}
+	d := outbox.Delivery{Store: store, Topic: topic, Key: no}
 	err = s.db.QueryRowContext(s.t.Context(), `SELECT id, generation, attempts, content_type, payload FROM outbox_messages
-		WHERE topic = ? AND message_key = ?`, []byte(d.Topic), []byte(no)).
+		WHERE topic = ? AND message_key = ? ORDER BY id DESC LIMIT 1`, []byte(d.Topic), []byte(no)).
 		Scan(&d.ID, &d.Generation, &d.Attempt, &d.ContentType, &d.Payload)
 	require.NoError(s.t, err)
 	return d
@@ -99,7 +105,11 @@ func (s *shop) delivery(no string) outbox.Delivery {
 
 // handle is what the worker does with a delivery.
 func (s *shop) handle(ctx context.Context, d outbox.Delivery) (outbox.Outcome, error) {
-	return s.store.Handle(ctx, d, func(tx *gorm.DB) error { return s.Expire(ctx, tx, d) })
+	effect := s.Expire
+	if d.Topic == model.TopicRemind {
+		effect = s.Remind
+	}
+	return s.store.Handle(ctx, d, func(tx *gorm.DB) error { return effect(ctx, tx, d) })
 }
 
 // expire lets the order's time come and handles its delivery.
