@@ -39,6 +39,12 @@ func TestOutage_IsA503ThatSaysNothingOfTheInside(t *testing.T) {
 		{"PATCH", "/v1/orders/" + no + "/due", `{"due_at":"` + time.Now().Add(time.Hour).Format(time.RFC3339) + `"}`},
 		{"PUT", "/v1/products/cup", `{"name":"x","stock":1}`},
 		{"GET", "/v1/products/cup"},
+		{"PUT", "/v1/messages/t/1", `{}`},
+		{"GET", "/v1/messages/t/1"},
+		{"PATCH", "/v1/messages/t/1", `{"delay":"1h"}`},
+		{"DELETE", "/v1/messages/t/1"},
+		{"GET", "/v1/deliveries/1?generation=1"},
+		{"POST", "/v1/deliveries/1/done", `{"generation":1}`},
 		{"POST", "/v1/admin/reconcile"},
 		{"GET", "/v1/admin/reconcile/1"},
 	} {

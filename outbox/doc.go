@@ -10,7 +10,8 @@
 //   - Withdrawable: [Store.Cancel] and [Store.Reschedule] act inside the caller's transaction; the database decides.
 //
 // It does not promise order between messages, nor exactly-once effects in systems outside the database transaction:
-// those get at-least-once with a stable id and generation to deduplicate by.
+// those get at-least-once with a stable id and generation to deduplicate by ([Store.MayRun] and [Store.Finish] are for them).
+// Of an untracked message, which is done when the broker has confirmed it, it promises nothing after that.
 //
 // # The life of a row
 //
