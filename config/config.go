@@ -21,6 +21,7 @@ const (
 	StrategyAuto   Strategy = "auto"   // ask the broker, then choose
 	StrategyPlugin Strategy = "plugin" // the x-delayed-message exchange
 	StrategyHold   Strategy = "hold"   // MySQL until the due time; needs nothing of the broker
+	StrategyTiers  Strategy = "tiers"  // queues that keep what is in them for a fixed time
 )
 
 // Config is every setting of api and worker. The comment of a field is its row in the README's table.
@@ -36,9 +37,11 @@ type Config struct {
 	AMQPURL Secret `env:"AMQP_URL"`
 	// Prefix of every exchange and queue, so that several installations can share a broker.
 	Namespace string `env:"NAMESPACE" envDefault:"duebox"`
-	// How messages are delayed: `plugin` (the x-delayed-message exchange), `hold` (MySQL, needs nothing of the broker), or `auto`: plugin where the broker has it, else hold.
+	// How messages are delayed: `plugin` (the x-delayed-message exchange), `hold` (MySQL, needs nothing of the broker), `tiers` (queues with a fixed delay each, see `DELAY_TIERS`), or `auto`: plugin where the broker has it, else hold.
 	DelayStrategy Strategy `env:"DELAY_STRATEGY" envDefault:"auto"`
-	// How far ahead of its fire time a message is handed to the broker; what is due later waits in MySQL.
+	// The delays of strategy `tiers`, 1 to 16. A message waits in MySQL, spends the longest that fits in the broker and fires.
+	DelayTiers []time.Duration `env:"DELAY_TIERS" envDefault:"10m,30m,24h"`
+	// How far ahead of its fire time a message is handed to the broker with strategy `plugin`; what is due later waits in MySQL.
 	Horizon time.Duration `env:"HORIZON" envDefault:"10m"`
 	// How long after its due time a published message may still take effect before it is taken for lost.
 	Grace time.Duration `env:"GRACE" envDefault:"30s"`

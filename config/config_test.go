@@ -23,6 +23,7 @@ func TestLoad_DefaultsAreTheDocumentedOnes(t *testing.T) {
 		WorkerHTTPAddr:      "127.0.0.1:9090",
 		Namespace:           "duebox",
 		DelayStrategy:       config.StrategyAuto,
+		DelayTiers:          []time.Duration{10 * time.Minute, 30 * time.Minute, 24 * time.Hour},
 		Horizon:             10 * time.Minute,
 		Grace:               30 * time.Second,
 		MaxAttempts:         10,
@@ -44,7 +45,7 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 	t.Parallel()
 	c, err := config.Load([]string{
 		"HTTP_ADDR=0.0.0.0:80", "WORKER_HTTP_ADDR=[::]:81", "MYSQL_DSN=u:p@tcp(db:3306)/app?charset=utf8mb4",
-		"AMQP_URL=amqps://u:p@mq/v", "NAMESPACE=eu-1", "DELAY_STRATEGY=plugin", "HORIZON=1193h2m47.295s", "GRACE=5s",
+		"AMQP_URL=amqps://u:p@mq/v", "NAMESPACE=eu-1", "DELAY_STRATEGY=plugin", "DELAY_TIERS=1h,1s", "HORIZON=1193h", "GRACE=5s",
 		"MAX_ATTEMPTS=3", "PREFETCH=65535", "WORKERS=1", "DRAIN_TIMEOUT=1m", "ORDER_TIMEOUT_NORMAL=1h",
 		"ORDER_TIMEOUT_FLASH=1m30s", "ORDER_TIMEOUT_PRESALE=240h", "ORDER_REMIND_BEFORE=0", "RECONCILE_SCHEDULE=@every 5s", "AUDIT_SCHEDULE=@daily", "RETENTION=1h",
 		"MIGRATE_ON_START=false", "ADMIN_TOKEN=a", "API_TOKEN=b", "UNKNOWN=ignored",
@@ -57,7 +58,8 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 		AMQPURL:             config.NewSecret("amqps://u:p@mq/v"),
 		Namespace:           "eu-1",
 		DelayStrategy:       config.StrategyPlugin,
-		Horizon:             (1<<32 - 1) * time.Millisecond,
+		DelayTiers:          []time.Duration{time.Hour, time.Second},
+		Horizon:             1193 * time.Hour,
 		Grace:               5 * time.Second,
 		MaxAttempts:         3,
 		Prefetch:            65535,
@@ -94,7 +96,7 @@ func TestLoad_ReportsEveryProblemAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := config.Load([]string{
 		"HTTP_ADDR=0.0.0.0:8080", "WORKER_HTTP_ADDR=9090", "AMQP_URL=http://u:hidden@mq", "NAMESPACE=a b",
-		"DELAY_STRATEGY=magic", "HORIZON=50d", "GRACE=-1s", "MAX_ATTEMPTS=0", "PREFETCH=65536", "WORKERS=many",
+		"DELAY_STRATEGY=magic", "DELAY_TIERS=10m,soon", "HORIZON=50d", "GRACE=-1s", "MAX_ATTEMPTS=0", "PREFETCH=65536", "WORKERS=many",
 		"DRAIN_TIMEOUT=0", "ORDER_TIMEOUT_NORMAL=0s", "ORDER_TIMEOUT_FLASH=10", "ORDER_TIMEOUT_PRESALE=9000h",
 		"RECONCILE_SCHEDULE=* * *", "AUDIT_SCHEDULE=nightly", "RETENTION=1ms", "MIGRATE_ON_START=maybe", "ADMIN_TOKEN=hidden\n", "API_TOKEN_FILE=/hidden",
 	}, "MYSQL_DSN")
@@ -106,8 +108,9 @@ func TestLoad_ReportsEveryProblemAtOnce(t *testing.T) {
 		`WORKER_HTTP_ADDR: is "9090", want host:port with a numeric port`,
 		`AMQP_URL: want amqp://user:password@host:5672/vhost or amqps://, special characters percent-encoded`,
 		`NAMESPACE: is "a b", want 1 to 64 of A-Z a-z 0-9 . _ - and not the broker's own prefix amq.`,
-		`DELAY_STRATEGY: is "magic", want auto, plugin or hold; tiers is not built yet`,
-		`HORIZON: is "50d", want a duration such as 90s or 1h30m, from 1ms to 1193h2m47.295s`,
+		`DELAY_STRATEGY: is "magic", want auto, plugin, hold or tiers`,
+		`DELAY_TIERS: is "10m,soon", want 1 to 16 durations with commas between them and no spaces, such as 10m,30m,24h`,
+		`HORIZON: is "50d", want a duration such as 90s or 1h30m, from 1ms to 1193h0m0s`,
 		`GRACE: is "-1s", want a duration such as 90s or 1h30m, from 1ms to 24h0m0s`,
 		`MAX_ATTEMPTS: is "0", want a whole number from 1 to 1000`,
 		`PREFETCH: is "65536", want a whole number from 1 to 65535`,
@@ -148,8 +151,15 @@ func TestLoad_JudgesEachForm(t *testing.T) {
 			bad:  []string{"amq.x", "a/b", "ä", strings.Repeat("n", 65)},
 		},
 		"DELAY_STRATEGY": {
-			good: []string{"auto", "plugin", "hold"},
-			bad:  []string{"tiers", "AUTO"},
+			good: []string{"auto", "plugin", "hold", "tiers"},
+			bad:  []string{"AUTO", "tier"},
+		},
+		"DELAY_TIERS": {
+			good: []string{"1s", "24h,10m,30m", "1176h", "1.001s", "60s,61s", "1s,2s,3s,4s,5s,6s,7s,8s,9s,10s,11s,12s,13s,14s,15s,16s"},
+			bad: []string{
+				"10m, 30m", "10m,", "10", "soon", "999ms", "-10m", "0s", "1176h0m0.001s", "1.0005s", "60s,1m",
+				"1s,2s,3s,4s,5s,6s,7s,8s,9s,10s,11s,12s,13s,14s,15s,16s,17s",
+			},
 		},
 		"ADMIN_TOKEN": {
 			good: []string{"x", "A.b~c+d/e=="},
@@ -200,6 +210,22 @@ func FuzzLoad_AcceptsNoScheduleThatCronRefuses(f *testing.F) {
 			require.NoError(t, err, "%q", value)
 		}
 	})
+}
+
+// Each error says which of the rules was broken.
+func TestLoad_SaysWhatIsWrongWithTheTiers(t *testing.T) {
+	t.Parallel()
+	for value, problem := range map[string]string{
+		"10m;30m":       `DELAY_TIERS: is "10m;30m", want 1 to 16 durations with commas between them and no spaces, such as 10m,30m,24h`,
+		"10m,50d":       `DELAY_TIERS: is "10m,50d", want 1 to 16 durations with commas between them and no spaces, such as 10m,30m,24h`,
+		"10m,1176h1s":   `DELAY_TIERS: is "10m,1176h1s", want durations from 1s to 1176h0m0s`,
+		"500ms,10m":     `DELAY_TIERS: is "500ms,10m", want durations from 1s to 1176h0m0s`,
+		"1.0000001s,2s": `DELAY_TIERS: is "1.0000001s,2s", want durations of whole milliseconds`,
+		"10m,30m,600s":  `DELAY_TIERS: is "10m,30m,600s", want durations that differ`,
+	} {
+		_, err := config.Load([]string{"DELAY_STRATEGY=tiers", "DELAY_TIERS=" + value})
+		require.EqualError(t, err, problem)
+	}
 }
 
 func TestLoad_WorkerAddressBeyondLoopbackNeedsTheAdminToken(t *testing.T) {

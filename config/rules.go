@@ -12,10 +12,15 @@ import (
 	"time"
 )
 
-// maxHorizon is the longest delay that the delayed exchange keeps: one millisecond more, and it routes at once.
-const maxHorizon = math.MaxUint32 * time.Millisecond
-
 const day = 24 * time.Hour
+
+const (
+	// The delayed exchange keeps a message for 2^32-1 ms (1193h2m47.295s), and routes at once what has one more.
+	maxHorizon = 1193 * time.Hour
+	// So does a queue with a time to live, and is not declared with one more.
+	maxTier  = 49 * day
+	maxTiers = 16
+)
 
 // A rule is what one variable accepts, and whether it does.
 type rule struct {
@@ -35,7 +40,11 @@ func (c *Config) rules() []rule {
 		{"MYSQL_DSN", "parameters that the driver takes: durations such as timeout=5s, true or false, percent-encoded text", !c.MySQLDSN.IsSet() || areParameters(c.MySQLDSN.Reveal())},
 		{"AMQP_URL", "amqp://user:password@host:5672/vhost or amqps://, special characters percent-encoded", !c.AMQPURL.IsSet() || isAMQP(c.AMQPURL.Reveal())},
 		{"NAMESPACE", "1 to 64 of A-Z a-z 0-9 . _ - and not the broker's own prefix amq.", isNamespace(c.Namespace)},
-		{"DELAY_STRATEGY", "auto, plugin or hold; tiers is not built yet", slices.Contains([]Strategy{StrategyAuto, StrategyPlugin, StrategyHold}, c.DelayStrategy)},
+		{"DELAY_STRATEGY", "auto, plugin, hold or tiers", slices.Contains([]Strategy{StrategyAuto, StrategyPlugin, StrategyHold, StrategyTiers}, c.DelayStrategy)},
+		{"DELAY_TIERS", fmt.Sprintf("1 to %d durations with commas between them and no spaces, such as 10m,30m,24h", maxTiers), 1 <= len(c.DelayTiers) && len(c.DelayTiers) <= maxTiers},
+		{"DELAY_TIERS", fmt.Sprintf("durations from 1s to %v", maxTier), !slices.ContainsFunc(c.DelayTiers, func(d time.Duration) bool { return d < time.Second || d > maxTier })},
+		{"DELAY_TIERS", "durations of whole milliseconds", !slices.ContainsFunc(c.DelayTiers, func(d time.Duration) bool { return d%time.Millisecond != 0 })},
+		{"DELAY_TIERS", "durations that differ", areDistinct(c.DelayTiers)},
 		duration("HORIZON", c.Horizon, time.Millisecond, maxHorizon),
 		duration("GRACE", c.Grace, time.Millisecond, day),
 		count("MAX_ATTEMPTS", c.MaxAttempts, 1000),
@@ -69,6 +78,10 @@ func duration(name string, d, low, high time.Duration) rule {
 
 func count(name string, n, high int) rule {
 	return rule{name, fmt.Sprintf("a whole number from 1 to %d", high), 1 <= n && n <= high}
+}
+
+func areDistinct(all []time.Duration) bool {
+	return len(slices.Compact(slices.Sorted(slices.Values(all)))) == len(all)
 }
 
 func isAddress(s string) bool {

@@ -12,3 +12,15 @@ func TakeQuery() (string, []any) {
 	}
 	return takeQuery(all, from, 10*time.Minute, 64)
 }
+
+// DelayQuery is the query by which a relay that holds every shard takes, at the database's time now, what is ahead by delay.
+func DelayQuery(now time.Time, delay time.Duration) (string, []any) {
+	all := make([]int, shards)
+	var from [shards]position
+	w := delayWindow(now, delay)
+	for i := range all {
+		all[i] = i
+		from[i] = position{available: w.from}
+	}
+	return takeQuery(all, from, w.ahead, 64)
+}

@@ -296,6 +296,11 @@ func numbers(n int) string {
 func (l ledger) requireNoFilesort(t *testing.T) {
 	t.Helper()
 	query, args := outbox.TakeQuery()
+	l.requireIndexRanges(t, query, args)
+}
+
+func (l ledger) requireIndexRanges(t *testing.T, query string, args []any) {
+	t.Helper()
 	var plan []map[string]any
 	require.NoError(t, l.db.Raw("EXPLAIN FORMAT=TRADITIONAL "+query, args...).Scan(&plan).Error)
 	branches := 0

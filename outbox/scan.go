@@ -135,8 +135,8 @@ func (r *Relay) scan(ctx context.Context, waiting int) (taken []item, more bool,
 			s = &scanner{}
 			r.delayed[delay] = s
 		}
-		// What has missed its delay is left to the next shorter one, or to its time.
-		w := window{from: now.Add(delay - delayLag).UnixMicro(), ahead: delay + heldAhead, rows: room, bytes: bytes}
+		w := delayWindow(now, delay)
+		w.rows, w.bytes = room, bytes
 		if err := take(s, w); err != nil {
 			return taken, more, err
 		}
@@ -157,6 +157,12 @@ type window struct {
 	from        int64         // microseconds since 1970; what is available before is passed over
 	ahead       time.Duration // how far it reaches from now on
 	rows, bytes int           // the most to be read
+}
+
+// delayWindow has what should be handed over for a delay, at the database's time now and soon after. What has missed that is left to the
+// next shorter delay, or to its time.
+func delayWindow(now time.Time, delay time.Duration) window {
+	return window{from: now.Add(delay - delayLag).UnixMicro(), ahead: delay + heldAhead}
 }
 
 // read reads on in a window, at the database's time now. Some says that a shard may have more.

@@ -149,7 +149,20 @@ func (m *metrics) watch(r prometheus.Registerer, w *Worker) error {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "duebox_broker_epoch", Help: "The life of the broker that was last found."},
 			func() float64 { return float64(w.publisher.State().Epoch) }),
 		collectors.NewDBStatsCollector(w.pool, "duebox"),
+		strategyInfo(w, rabbitmq.Plugin), strategyInfo(w, rabbitmq.Hold), strategyInfo(w, rabbitmq.Tiers),
 	)
+}
+
+// strategyInfo shows whether a strategy is that of the publisher's connection, or of its last one.
+func strategyInfo(w *Worker, s rabbitmq.Strategy) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "duebox_strategy_info", Help: "1 for the delay strategy in use, or last used.", ConstLabels: prometheus.Labels{"strategy": string(s)},
+	}, func() float64 {
+		if w.publisher.State().Strategy == s {
+			return 1
+		}
+		return 0
+	})
 }
 
 func register(r prometheus.Registerer, all ...prometheus.Collector) error {

@@ -45,6 +45,8 @@ type Config struct {
 	QueueType rabbitmq.QueueType
 	// Strategy is how messages come to fire. Default rabbitmq.Auto.
 	Strategy rabbitmq.Strategy
+	// Tiers are those of rabbitmq.PublisherConfig.
+	Tiers []time.Duration
 	// Horizon and Grace are those of outbox.RelayConfig.
 	Horizon, Grace time.Duration
 	// MaxAttempts, Backoff and Retention are those of outbox.StoreConfig.
@@ -150,7 +152,7 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 		return err
 	}
 	topics := slices.Sorted(maps.Keys(effects))
-	w.publisher, err = rabbitmq.NewPublisher(broker, w.store, rabbitmq.PublisherConfig{Strategy: cfg.Strategy, Topics: topics})
+	w.publisher, err = rabbitmq.NewPublisher(broker, w.store, rabbitmq.PublisherConfig{Strategy: cfg.Strategy, Tiers: cfg.Tiers, Topics: topics})
 	if err != nil {
 		return err
 	}

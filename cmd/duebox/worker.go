@@ -55,7 +55,7 @@ func runWorker(c *cobra.Command, level string) error {
 	}
 	w, err := worker.New(db, cfg.AMQPURL.Reveal(), effects(shop), worker.Config{
 		HTTPAddr: cfg.WorkerHTTPAddr, AdminToken: cfg.AdminToken.Reveal(),
-		Namespace: cfg.Namespace, Strategy: rabbitmq.Strategy(cfg.DelayStrategy),
+		Namespace: cfg.Namespace, Strategy: rabbitmq.Strategy(cfg.DelayStrategy), Tiers: cfg.DelayTiers,
 		Horizon: cfg.Horizon, Grace: cfg.Grace, MaxAttempts: cfg.MaxAttempts, Retention: cfg.Retention,
 		Workers: cfg.Workers, Prefetch: cfg.Prefetch, DrainTimeout: cfg.DrainTimeout,
 		ReconcileSchedule: cfg.ReconcileSchedule, AuditSchedule: cfg.AuditSchedule, Checks: shop.Checks(),

@@ -21,7 +21,7 @@ type Epochs interface {
 
 // memory is what the broker shows of its past. A durable classic queue holds one non-persistent message that nobody consumes,
 // the mark: it is there in the same life, gone after a restart, and the queue with it on an empty broker (or one whose node has
-// another name now). A broker may also live on and lose what it held: when somebody deletes what holds the messages, or disables
+// another name now). A broker may also live on and lose what it held: when somebody deletes what holds the messages (an exchange, a tier's queue), or disables
 // the plugin. The latter leaves no trace at all once the plugin is back, so whoever meets a broker without it takes the mark away.
 type memory struct {
 	queue  bool // the mark's queue is there
@@ -141,8 +141,8 @@ func (p *Publisher) begin(ctx context.Context, s *session) (int64, error) {
 		}
 	}
 	empty := !m.queue || !m.holder
-	if !empty && s.strategy.name() == Hold {
-		// What another strategy had published ahead is where nothing fires now.
+	if !empty && s.strategy.name() != Plugin {
+		// Whatever is in there, or was until now, another strategy has published ahead.
 		if empty, err = p.hasDelay(ctx, s.conn); err != nil {
 			return 0, err
 		}
@@ -152,7 +152,7 @@ func (p *Publisher) begin(ctx context.Context, s *session) (int64, error) {
 		return 0, fmt.Errorf("raise broker epoch: %w", err)
 	}
 	p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "broker has started a new life", slog.Int64("epoch", epoch),
-		slog.Bool("raised_here", epoch == from+1), slog.Bool("empty", empty), slog.Bool("exchange_missing", !m.holder))
+		slog.Bool("raised_here", epoch == from+1), slog.Bool("empty", empty), slog.Bool("holder_missing", !m.holder))
 	err = p.mark(ctx, s, m.queue)
 	p.unmarked.Store(isCode(err, amqp.NotFound))
 	if isCode(err, amqp.NotFound) {

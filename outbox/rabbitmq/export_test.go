@@ -13,3 +13,16 @@ func (c *Consumer) CheckEvery(d time.Duration) { c.every = d }
 
 // CheckEvery sets how often a connection makes sure of what it publishes into. Before Run only.
 func (p *Publisher) CheckEvery(d time.Duration) { p.every = d }
+
+// TierNames are those of the queues, and of the exchanges in front of them, for the tiers.
+func TierNames(b *Broker, delays ...time.Duration) []string {
+	var names []string
+	_ = newTiers(b, delays).each(func(_ time.Duration, queue string) error {
+		names = append(names, queue)
+		return nil
+	})
+	return names
+}
+
+// WorkQueue is the name of a topic's work queue.
+func WorkQueue(b *Broker, topic string) string { return b.work(topic) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,9 @@ import (
 type PublisherConfig struct {
 	// Strategy is how messages come to fire. Default Auto.
 	Strategy Strategy
+	// Tiers are the delays of strategy Tiers, in any order: 1 to 16, of whole milliseconds, from 1 s to 49 days. Default 10 min,
+	// 30 min, 24 h.
+	Tiers []time.Duration
 	// Window is how many confirms one Publish call has outstanding. Default 1000.
 	Window int
 	// ConfirmTimeout is how long the broker may owe a confirm, unless it has said that it is blocked; then the connection
@@ -64,10 +68,16 @@ func NewPublisher(broker *Broker, epochs Epochs, cfg PublisherConfig) (*Publishe
 	switch {
 	case broker == nil || epochs == nil:
 		return nil, errors.New("rabbitmq: a publisher needs a broker and the ledger's epochs")
-	case cfg.Strategy != Auto && cfg.Strategy != Plugin && cfg.Strategy != Hold:
-		return nil, fmt.Errorf("rabbitmq: Strategy is %q, not %q, %q or %q", cfg.Strategy, Auto, Plugin, Hold)
+	case !slices.Contains(Strategies(), cfg.Strategy):
+		return nil, fmt.Errorf("rabbitmq: Strategy is %q, not one of %q", cfg.Strategy, Strategies())
 	case cfg.Window < 0 || cfg.ConfirmTimeout < 0:
 		return nil, fmt.Errorf("rabbitmq: Window is %d and ConfirmTimeout %v, one is below zero", cfg.Window, cfg.ConfirmTimeout)
+	}
+	if cfg.Tiers == nil {
+		cfg.Tiers = []time.Duration{10 * time.Minute, 30 * time.Minute, 24 * time.Hour}
+	}
+	if err := checkTiers(cfg.Tiers); err != nil {
+		return nil, fmt.Errorf("rabbitmq: Tiers: %w", err)
 	}
 	for _, topic := range cfg.Topics {
 		if !outbox.ValidTopic(topic) {

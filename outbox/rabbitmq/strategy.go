@@ -22,7 +22,13 @@ const (
 	Plugin Strategy = "plugin"
 	// Hold leaves messages in the ledger until their time. It needs nothing of the broker.
 	Hold Strategy = "hold"
+	// Tiers lets each message spend one of a few fixed delays in queues that dead-letter it, and leaves it in the ledger before. It
+	// needs nothing of the broker that 3.10 does not have. Auto never takes it.
+	Tiers Strategy = "tiers"
 )
+
+// Strategies returns all of them.
+func Strategies() []Strategy { return []Strategy{Auto, Plugin, Hold, Tiers} }
 
 // strategy is what the strategies differ in.
 type strategy interface {
@@ -53,7 +59,9 @@ const maxDelay = math.MaxUint32
 func (s plugin) name() Strategy { return Plugin }
 
 // The clocks of those who read a message and those who publish it may differ by less than a second.
-func (s plugin) reach() outbox.Reach { return outbox.Reach{UpTo: maxDelay*time.Millisecond - time.Second} }
+func (s plugin) reach() outbox.Reach {
+	return outbox.Reach{UpTo: maxDelay*time.Millisecond - time.Second}
+}
 
 func (s plugin) inspect(ctx context.Context, c *connection, ch *amqp.Channel) error {
 	return s.broker.inspectDelay(ctx, c, ch)
@@ -99,6 +107,8 @@ func (p *Publisher) asked() strategy {
 		return plugin{p.broker}
 	case Hold:
 		return hold{p.broker}
+	case Tiers:
+		return newTiers(p.broker, p.cfg.Tiers)
 	case Auto:
 	}
 	return nil
