@@ -11,7 +11,7 @@
 //     nothing. A broker that has said that it is blocked is not held to the deadline. Lost connections are made again for
 //     ever, with pauses that grow to some seconds and are spread at random, and everything that must exist on the broker is
 //     declared again each time.
-//   - A broker that lost what it held (a restart, an empty disk, another node name, a deleted exchange, a disabled plugin) is
+//   - A broker that lost what it held (a restart, an empty disk, another node name, a deleted exchange or tier's queue, a disabled plugin) is
 //     noticed at the next connection, before anything is published on it: the epoch is raised first, once for each loss
 //     whatever the number of publishers ([Epochs]). A connection that lives on looks every 15 s, and makes again the
 //     exchanges and the bindings between them that somebody has removed.
@@ -25,6 +25,9 @@
 //	Publisher --> <ns>.delay --------> <ns>.deliver ----- topic ----------+--> ...
 //	          \                        ^       \
 //	           +-- (due already) ------+        +-- no queue --> <ns>.unrouted
+//	           +-- <ns>.tier. ... -----+
+//
+// <ns>.delay is of strategy [Plugin], the exchanges and queues <ns>.tier.<milliseconds>.<0-3>.<hash of the arguments> are of [Tiers].
 //
 // <ns>.epoch holds the one message that tells whether the broker is the one it was; <ns>.epoch.lock is there for moments, while
 // a publisher puts it.
