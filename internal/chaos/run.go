@@ -28,7 +28,7 @@ type Options struct {
 	Rate float64
 	// Presale is how long a presale order may stay unpaid, which is how far ahead the broker is given messages; default 25 s.
 	Presale time.Duration
-	// Strategy is the workers' DELAY_STRATEGY; default auto.
+	// Strategy is the workers' DELAY_STRATEGY; default: drawn from Seed, and auto where Faults are given.
 	Strategy string
 	// Dir is where the services make their folders; default os.TempDir().
 	Dir string
@@ -69,7 +69,13 @@ type run struct {
 // nothing that it has started runs any more.
 func Run(ctx context.Context, o Options) (report Report, err error) {
 	o.Rate = cmp.Or(o.Rate, 8)
-	o.Strategy, o.Presale = cmp.Or(o.Strategy, "auto"), cmp.Or(o.Presale, presaleTimeout)
+	o.Presale = cmp.Or(o.Presale, presaleTimeout)
+	if o.Strategy == "" {
+		o.Strategy = "auto"
+		if len(o.Faults) == 0 {
+			o.Strategy = drawStrategy(o.Seed)
+		}
+	}
 	log, err := newLogs(o.Logs)
 	if err != nil {
 		return Report{}, err
@@ -77,7 +83,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	defer func() { err = errors.Join(err, log.close()) }()
 	zerolog.SetGlobalLevel(zerolog.Disabled) // the proxies have a logger of their own besides the one that they are given
 	r := &run{Options: o, log: log, doing: "nothing", began: time.Now()}
-	r.say("seed %d; starting", o.Seed)
+	r.say("seed %d, strategy %s; starting", o.Seed, o.Strategy)
 	r.stage, err = setUp(ctx, o, log)
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err != nil {

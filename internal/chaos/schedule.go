@@ -110,6 +110,11 @@ func draw(seed uint64, total time.Duration, kinds []kind) []Step {
 	return steps
 }
 
+// drawStrategy is how messages are delayed in the run: mostly by the plugin, which can lose most.
+func drawStrategy(seed uint64) string {
+	return []string{"auto", "auto", "hold", "tiers"}[rand.New(rand.NewPCG(seed, 2)).IntN(4)] //nolint:gosec // repeatable on purpose
+}
+
 // directed is a schedule of the given faults, one after the other.
 func directed(faults []Fault) []Step {
 	steps := make([]Step, len(faults))

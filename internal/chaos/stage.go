@@ -143,7 +143,7 @@ func (s *stage) environment(m *member, o Options) ([]string, error) {
 		fmt.Sprintf("MYSQL_DSN=%s:%s@tcp(%s)/%s", config.User, config.Passwd, m.toDatabase.address(), config.DBName),
 		"NAMESPACE="+namespace, "MIGRATE_ON_START=false", "DRAIN_TIMEOUT="+drainLimit.String(),
 		"HORIZON="+horizon.String(), "GRACE="+grace.String(), "RECONCILE_SCHEDULE=@every "+reconcileEach.String(),
-		"DELAY_STRATEGY="+o.Strategy,
+		"DELAY_STRATEGY="+o.Strategy, "DELAY_TIERS=2s,5s,12s",
 		"ORDER_TIMEOUT_FLASH="+flashTimeout.String(),
 		"ORDER_TIMEOUT_NORMAL="+normalTimeout.String(),
 		"ORDER_TIMEOUT_PRESALE="+o.Presale.String(),

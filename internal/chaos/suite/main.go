@@ -43,7 +43,7 @@ func run(ctx context.Context) (code int, err error) {
 	flag.Float64Var(&o.Rate, "rate", 8, "orders placed in a second")
 	program := flag.String("program", ".bin/duebox", "the duebox program")
 	flag.StringVar(&o.Logs, "logs", ".tmp/chaos", "folder for what the processes say")
-	flag.StringVar(&o.Strategy, "strategy", "auto", "the workers' DELAY_STRATEGY")
+	flag.StringVar(&o.Strategy, "strategy", "", "the workers' DELAY_STRATEGY; default: drawn from the seed")
 	faults := flag.String("faults", "", "kinds of faults, separated by commas, each for five seconds, instead of what the seed draws")
 	without := flag.String("without", "", "what the program was built without: guard, epoch or reconcile")
 	flag.Parse()
