@@ -27,6 +27,11 @@ func TestConformance_Hold(t *testing.T) {
 	conformance(t, rabbitmq.Hold, rabbitmq.Plugin)
 }
 
+func TestConformance_Tiers(t *testing.T) {
+	t.Parallel()
+	conformance(t, rabbitmq.Tiers, rabbitmq.Plugin)
+}
+
 // conformance runs the suite on a broker of its own, which it restarts and blocks, with one strategy, and a switch to another.
 func conformance(t *testing.T, one, other rabbitmq.Strategy) {
 	t.Helper()
@@ -41,7 +46,9 @@ func conformance(t *testing.T, one, other rabbitmq.Strategy) {
 		t.Helper()
 		b := at(t, server.URL(), rabbitmq.Config{Namespace: devtest.NamespaceOn(t, server.URL(), outboxtest.Topic)})
 		p := &switching{open: func(s rabbitmq.Strategy) (*rabbitmq.Publisher, func() error) {
-			p, err := rabbitmq.NewPublisher(b, store, rabbitmq.PublisherConfig{Strategy: s, Topics: []string{outboxtest.Topic}})
+			p, err := rabbitmq.NewPublisher(b, store, rabbitmq.PublisherConfig{
+				Strategy: s, Tiers: []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}, Topics: []string{outboxtest.Topic},
+			})
 			require.NoError(t, err)
 			return p, run(t, p)
 		}}
