@@ -239,9 +239,6 @@ func TestLocks_TheReminderComesSecond(t *testing.T) {
 		},
 		"expire": nil,
 	} {
-		if name == "expire" {
-			call = func(ctx context.Context, no string) error { _, err := s.handle(ctx, s.delivery(no)); return err }
-		}
 		o := s.place(draft("a", 1))
 		done := make(chan error, 1)
 		if name != "expire" { // the guard is the first statement of all
@@ -256,6 +253,8 @@ func TestLocks_TheReminderComesSecond(t *testing.T) {
 		o = s.place(draft("a", 1))
 		if name == "expire" {
 			s.exec(`UPDATE outbox_messages SET due_at = UTC_TIMESTAMP(6) WHERE topic = 'order.expire' AND message_key = ?`, []byte(o.No))
+			d := s.delivery(o.No)
+			call = func(ctx context.Context, _ string) error { _, err := s.handle(ctx, d); return err }
 		}
 		held := s.hold(`UPDATE outbox_messages SET held = TRUE WHERE topic = 'order.remind' AND message_key = ? AND id > 0`, []byte(o.No))
 		go func() { done <- call(t.Context(), o.No) }()
