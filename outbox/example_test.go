@@ -87,6 +87,48 @@ func ExampleStore_Reschedule() {
 	// Output: 13:00:00 2
 }
 
+// A message that replaces the live one of its key is a debounce: only the last wish counts, and what is on its way of the ones before
+// takes no effect.
+func ExampleMessage_onConflict() {
+	ctx := context.Background()
+	db, drop := exampleDB(ctx)
+	defer drop()
+	store := must(outbox.NewStore(db, outbox.StoreConfig{}))
+	for _, wish := range []string{"tea", "coffee"} {
+		check(db.Transaction(func(tx *gorm.DB) error {
+			m := outbox.Message{
+				Topic: "wish.grant", Key: "ann", Delay: time.Minute, Payload: []byte(wish), OnConflict: outbox.OnConflictReplace,
+			}
+			check(store.Enqueue(ctx, tx, &m))
+			fmt.Println(wish, m.Existed)
+			return nil
+		}))
+	}
+	fmt.Println(must(store.Lookup(ctx, "wish.grant", "ann")).Generation)
+	// Output:
+	// tea false
+	// coffee true
+	// 2
+}
+
+// An effect that shares no transaction with the ledger asks before it begins and reports when it has happened.
+func ExampleStore_MayRun() {
+	ctx := context.Background()
+	db, drop := exampleDB(ctx)
+	defer drop()
+	store := must(outbox.NewStore(db, outbox.StoreConfig{}))
+	r := must(store.Direct().Enqueue(ctx, &outbox.Message{Topic: "mail.send", Key: "ann"}))
+	delivery := outbox.Delivery{ID: r.ID, Generation: r.Generation} // as a broker brings it
+
+	check(store.MayRun(ctx, delivery))
+	// ... send the mail, with the delivery's id and generation as its idempotency key ...
+	check(store.Finish(ctx, delivery))
+
+	refused, _ := errors.AsType[*outbox.RefusedError](store.MayRun(ctx, delivery))
+	fmt.Println(refused.Outcome)
+	// Output: duplicate
+}
+
 // The relay hands messages to a broker; Handle commits each one's effect once, however often it is delivered.
 func ExampleStore_Handle() {
 	ctx, stop := context.WithCancel(context.Background())

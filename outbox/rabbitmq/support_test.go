@@ -127,7 +127,10 @@ func publications(first int64, n int, fireAt time.Time) []outbox.Publication {
 		batch[i] = outbox.Publication{
 			Store: store, ID: first + int64(i), Topic: topic, Key: "O-1", Generation: 3, Attempt: 1,
 			DueAt: fireAt.Truncate(time.Microsecond).UTC(), FireAt: fireAt,
-			Payload: []byte(`{"no":"O-1"}`), ContentType: "application/json", Headers: map[string]string{"trace": "abc"},
+			Payload: []byte(`{"no":"O-1"}`), ContentType: "application/json", Headers: map[string]string{
+				"trace": "abc", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+				"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/tests", "ce-type": "t",
+			},
 		}
 	}
 	return batch
