@@ -10,9 +10,9 @@ import (
 
 var errOldEpoch = errors.New("the ledger has another broker epoch than this connection")
 
-// check makes sure that what s publishes into is there, and makes bindings again that somebody has removed: some twenty frames,
-// on a channel of their own. An error says that s must end, because another session may not be the same: what held the messages is
-// gone, or another publisher has found that and raised the epoch, and the ledger takes nothing more of this one.
+// check makes sure that what s publishes into is there, and makes bindings again that somebody has removed: some twenty frames (with
+// tiers, as many more for each), on a channel of their own. An error says that s must end, because another session may not be the same: what
+// held the messages is gone, or another publisher has found that and raised the epoch, and the ledger takes nothing more of this one.
 //
 // It finds neither an exchange that was deleted and made again since the last check, nor a plugin that was disabled and enabled.
 func (p *Publisher) check(ctx context.Context, s *session) error {
@@ -25,15 +25,15 @@ func (p *Publisher) check(ctx context.Context, s *session) error {
 	}
 	gone := false
 	err := s.conn.aside(ctx, func(ch *amqp.Channel) error {
-		// First: what is made again looks as if it had been there.
-		if err := s.strategy.inspect(ctx, s.conn, ch); err != nil {
-			gone = isCode(err, amqp.NotFound)
-			return err
+		err := s.strategy.inspect(ctx, s.conn, ch)
+		if err == nil {
+			if err = p.broker.declareDelivery(ctx, s.conn, ch); err != nil {
+				return err
+			}
+			err = p.met(ctx, s.strategy.mend(ctx, s.conn, ch))
 		}
-		if err := p.broker.declareDelivery(ctx, s.conn, ch); err != nil {
-			return err
-		}
-		return p.declare(ctx, s, ch)
+		gone = isCode(err, amqp.NotFound)
+		return err
 	})
 	if gone || isCode(err, amqp.CommandInvalid) {
 		return err

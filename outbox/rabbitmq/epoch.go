@@ -87,9 +87,13 @@ func (p *Publisher) goOn(ctx context.Context, s *session) (int64, error) {
 	return p.epoch(ctx)
 }
 
-// declare makes what the strategy needs. A broker without the plugin closes the connection, and the mark is taken away.
+// declare makes what the strategy needs.
 func (p *Publisher) declare(ctx context.Context, s *session, ch *amqp.Channel) error {
-	err := s.strategy.declare(ctx, s.conn, ch)
+	return p.met(ctx, s.strategy.declare(ctx, s.conn, ch))
+}
+
+// met is err. If that says that the broker, which has closed the connection, is without the plugin, the mark is taken away.
+func (p *Publisher) met(ctx context.Context, err error) error {
 	if !errors.Is(err, ErrNoDelayedExchange) {
 		return err
 	}

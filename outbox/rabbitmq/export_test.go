@@ -1,6 +1,11 @@
 package rabbitmq
 
-import "time"
+import (
+	"context"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
 
 // SetOverrunGrace shortens what is due to the statements of outbox.Store. Before Run only.
 func (c *Consumer) SetOverrunGrace(d time.Duration) { c.overrunGrace = d }
@@ -26,3 +31,8 @@ func TierNames(b *Broker, delays ...time.Duration) []string {
 
 // WorkQueue is the name of a topic's work queue.
 func WorkQueue(b *Broker, topic string) string { return b.work(topic) }
+
+// MendTiers is what a publisher with these tiers does at each look.
+func MendTiers(ctx context.Context, b *Broker, delays ...time.Duration) error {
+	return b.visit(ctx, "mend", func(c *connection, ch *amqp.Channel) error { return newTiers(b, delays).mend(ctx, c, ch) })
+}

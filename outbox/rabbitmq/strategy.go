@@ -39,6 +39,9 @@ type strategy interface {
 	inspect(ctx context.Context, c *connection, ch *amqp.Channel) error
 	// declare makes what the strategy needs besides <ns>.deliver.
 	declare(ctx context.Context, c *connection, ch *amqp.Channel) error
+	// mend makes again what was there and holds no messages. It answers 404, and ch is closed, if what holds them is gone, which must be
+	// known before it is made again.
+	mend(ctx context.Context, c *connection, ch *amqp.Channel) error
 	// route says where a publication goes at the time now. An error wraps outbox.ErrTooSoon.
 	route(p *outbox.Publication, now time.Time) (route, error)
 }
@@ -71,6 +74,14 @@ func (s plugin) declare(ctx context.Context, c *connection, ch *amqp.Channel) er
 	return s.broker.declareDelay(ctx, c, ch)
 }
 
+// Declaring it is also how a broker without the plugin is met; it follows the binding at once, which needs the exchange.
+func (s plugin) mend(ctx context.Context, c *connection, ch *amqp.Channel) error {
+	if err := s.broker.bindDelay(ctx, c, ch); err != nil {
+		return err
+	}
+	return s.broker.declareDelay(ctx, c, ch)
+}
+
 func (s plugin) route(p *outbox.Publication, now time.Time) (route, error) {
 	delay := delayOf(p.FireAt, now)
 	switch {
@@ -92,6 +103,8 @@ func (s hold) reach() outbox.Reach { return outbox.Reach{} }
 func (s hold) inspect(context.Context, *connection, *amqp.Channel) error { return nil }
 
 func (s hold) declare(context.Context, *connection, *amqp.Channel) error { return nil }
+
+func (s hold) mend(context.Context, *connection, *amqp.Channel) error { return nil }
 
 func (s hold) route(p *outbox.Publication, now time.Time) (route, error) {
 	if early := p.FireAt.Sub(now); early > 0 {

@@ -129,8 +129,19 @@ func (s *tiers) inspect(ctx context.Context, c *connection, ch *amqp.Channel) er
 // declare makes each queue before anything can be published to it.
 func (s *tiers) declare(ctx context.Context, c *connection, ch *amqp.Channel) error {
 	d := declaration{ctx: ctx, c: c, ch: ch}
-	return s.each(func(delay time.Duration, queue string) error {
+	err := s.each(func(delay time.Duration, queue string) error {
 		d.queue(queue, s.args[delay])
+		return d.err
+	})
+	if err != nil {
+		return err
+	}
+	return s.mend(ctx, c, ch)
+}
+
+func (s *tiers) mend(ctx context.Context, c *connection, ch *amqp.Channel) error {
+	d := declaration{ctx: ctx, c: c, ch: ch}
+	return s.each(func(_ time.Duration, queue string) error {
 		d.exchange(queue, amqp.ExchangeFanout, s.broker.tierExchangeArgs())
 		d.bind(queue, "", queue)
 		return d.err

@@ -93,7 +93,7 @@ func TestTiers_MessagesOfAllTiersFireAtTheirTime(t *testing.T) {
 	requireOnTime(t, in, n)
 	require.Empty(t, in.strays)
 	for _, d := range in.deliveries() {
-		require.Equal(t, map[string]string{"trace": "abc"}, d.Headers, "none of the broker's")
+		require.Equal(t, publications(1, 1, time.Now())[0].Headers, d.Headers, "none of the broker's")
 	}
 }
 
@@ -171,6 +171,21 @@ func TestTiers_AnUnboundQueueLosesNothing(t *testing.T) {
 	}
 	requireConfirmed(t, p.Publish(t.Context(), spread(publications(1, 20, time.Now().Add(time.Hour)))))
 	requireDepth(t, b, 20, 0)
+}
+
+// The look at what is there must not make a queue again that was deleted in that moment: nobody would know of the loss.
+func TestTiers_MendingMakesNoQueue(t *testing.T) {
+	t.Parallel()
+	b := plain(t, time.Hour)
+	p := publisher(t, b, rabbitmq.PublisherConfig{Strategy: rabbitmq.Tiers, Tiers: []time.Duration{time.Hour}})
+	requireEpoch(t, 1, p)
+	require.NoError(t, rabbitmq.MendTiers(t.Context(), b, time.Hour))
+	name := rabbitmq.TierNames(b, time.Hour)[3]
+	_, err := channel(t, devtest.Plain(t)).QueueDelete(name, false, false, false)
+	require.NoError(t, err)
+	require.ErrorContains(t, rabbitmq.MendTiers(t.Context(), b, time.Hour), "404")
+	_, err = channel(t, devtest.Plain(t)).QueueDeclarePassive(name, true, false, false, false, nil)
+	require.ErrorContains(t, err, "404")
 }
 
 // What lies in the queues outlives a restart. An empty disk is a loss, and so is a queue that somebody deletes.

@@ -84,6 +84,14 @@ func (b *Broker) declareDelay(ctx context.Context, c *connection, ch *amqp.Chann
 	if isCode(d.err, amqp.CommandInvalid) {
 		return fmt.Errorf("%w: %w", ErrNoDelayedExchange, d.err)
 	}
+	if d.err != nil {
+		return d.err
+	}
+	return b.bindDelay(ctx, c, ch)
+}
+
+func (b *Broker) bindDelay(ctx context.Context, c *connection, ch *amqp.Channel) error {
+	d := declaration{ctx: ctx, c: c, ch: ch}
 	d.step("binding of "+b.deliver()+" to "+b.delay(), func() error {
 		return ch.ExchangeBind(b.deliver(), "#", b.delay(), false, nil)
 	})
