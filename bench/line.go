@@ -30,6 +30,12 @@ type line struct {
 	RearmS            float64 `json:"rearm_s,omitempty"`
 	LateAfterRecovery *int    `json:"late_after_recovery,omitempty"`
 	LatenessMs        *spread `json:"lateness_ms,omitempty"`
+	Strategy          string  `json:"strategy,omitempty"`
+	IdleP50Ms         float64 `json:"idle_p50_ms,omitempty"`
+	IdleP99Ms         float64 `json:"idle_p99_ms,omitempty"`
+	Burst             int     `json:"burst,omitempty"` // messages due within a second
+	BurstP99Ms        float64 `json:"burst20k_p99_ms,omitempty"`
+	Early             *int    `json:"early,omitempty"`
 	Rows              int     `json:"rows,omitempty"`
 	Seconds           float64 `json:"seconds,omitempty"`
 	PeakRSSMB         float64 `json:"peak_rss_mb,omitempty"`

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/duebox/duebox/internal/devenv"
+	"github.com/duebox/duebox/outbox/rabbitmq"
 )
 
 // options scales the benchmarks; the defaults of the flags are what the aims are meant for.
@@ -25,6 +26,8 @@ type options struct {
 	orders    int           // transactions of one round of the enqueue benchmark
 	held      int           // messages in flight in the recovery benchmark
 	ahead     time.Duration // until the first of them is due
+	idle      int           // messages of the lateness benchmark, one after the other
+	burst     int           // and those that are due within a second
 	published int           // rows of the reconcile benchmark, of which one in a hundred is lost
 	log       io.Writer     // progress, for people
 }
@@ -44,6 +47,9 @@ func benchmarks() []benchmark {
 		{name: "memory", run: benchMemory},
 		{name: "recovery", run: benchRecovery},
 		{name: "reconcile", run: benchReconcile},
+		{name: "lateness", run: benchLateness(rabbitmq.Plugin, 25*time.Millisecond, 2*time.Second)},
+		{name: "lateness", run: benchLateness(rabbitmq.Hold, 25*time.Millisecond, 2*time.Second)},
+		{name: "lateness", run: benchLateness(rabbitmq.Tiers, 150*time.Millisecond, 3*time.Second)},
 	}
 }
 
@@ -67,14 +73,16 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	flags.IntVar(&o.orders, "orders", 4000, "transactions (enqueue) in one round")
 	flags.IntVar(&o.held, "in-flight", 100_000, "messages in flight in the recovery benchmark")
 	flags.DurationVar(&o.ahead, "ahead", 5*time.Minute, "when the first of them is due")
+	flags.IntVar(&o.idle, "idle", 400, "messages of the lateness benchmark, one after the other")
+	flags.IntVar(&o.burst, "burst", 20_000, "messages of the lateness benchmark that are due within a second")
 	flags.IntVar(&o.published, "published", 1_000_000, "published rows of the reconcile benchmark, one in a hundred lost")
 	profile := flags.String("profile", "", "write a CPU profile of this process to `FILE`")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	chosen, err := choose(flags.Args())
-	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1 || o.held < 1 || o.published < 100 || o.ahead <= 0) {
-		err = errors.New("-rounds, -rows, -waiting, -orders and -in-flight must be at least 1, -published at least 100, -ahead above 0")
+	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1 || o.held < 1 || o.idle < 1 || o.burst < 1 || o.published < 100 || o.ahead <= 0) {
+		err = errors.New("-rounds, -rows, -waiting, -orders, -in-flight, -idle and -burst must be at least 1, -published at least 100, -ahead above 0")
 	}
 	if err != nil {
 		fmt.Fprintln(log, "bench:", err)
@@ -129,17 +137,22 @@ func choose(names []string) ([]benchmark, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
-	known := make([]string, len(all))
-	for i, b := range all {
-		known[i] = b.name
+	var known []string
+	for _, b := range all {
+		if !slices.Contains(known, b.name) {
+			known = append(known, b.name)
+		}
 	}
 	var chosen []benchmark
 	for _, name := range names {
-		i := slices.Index(known, name)
-		if i < 0 {
+		if !slices.Contains(known, name) {
 			return nil, fmt.Errorf("no benchmark %q; there are %s", name, strings.Join(known, ", "))
 		}
-		chosen = append(chosen, all[i])
+		for _, b := range all {
+			if b.name == name {
+				chosen = append(chosen, b)
+			}
+		}
 	}
 	return chosen, nil
 }

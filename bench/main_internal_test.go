@@ -13,6 +13,7 @@ import (
 
 	"github.com/duebox/duebox/internal/devenv"
 	"github.com/duebox/duebox/internal/devenv/devtest"
+	"github.com/duebox/duebox/outbox/rabbitmq"
 )
 
 func TestMain(m *testing.M) {
@@ -81,7 +82,7 @@ func TestChoose_TakesAllWithoutAName(t *testing.T) {
 
 // small is enough to go through every statement of a benchmark, twice.
 func small() options {
-	return options{rounds: 2, rows: 200, waiting: 2000, orders: 40, held: 400, ahead: 25 * time.Second, published: 2000, log: io.Discard}
+	return options{rounds: 2, rows: 200, waiting: 2000, orders: 40, held: 400, ahead: 25 * time.Second, idle: 20, burst: 300, published: 2000, log: io.Discard}
 }
 
 func TestBenchmarks_MeasureOnTheRealServices(t *testing.T) {
@@ -129,6 +130,23 @@ func TestBenchReconcile_MeasuresOnTheRealServices(t *testing.T) {
 	require.Equal(t, 2000, l.Rows)
 	require.Positive(t, l.Seconds)
 	require.Greater(t, l.PeakRSSMB, 1.0)
+}
+
+func TestBenchLateness_MeasuresOnTheRealServices(t *testing.T) {
+	t.Parallel()
+	broker := devtest.RabbitMQ(t, devenv.RabbitConfig{})
+	for _, strategy := range []rabbitmq.Strategy{rabbitmq.Plugin, rabbitmq.Hold, rabbitmq.Tiers} {
+		s := services{dsn: devtest.Database(t), amqp: broker.URL(), exchange: broker.Exchange(), broker: broker}
+		l, err := benchLateness(strategy, time.Second, time.Second)(t.Context(), s, small())
+		require.NoError(t, err)
+		require.Equal(t, "lateness", l.Bench)
+		require.Equal(t, string(strategy), l.Strategy)
+		require.Equal(t, 300, l.Burst)
+		require.Positive(t, l.IdleP50Ms)
+		require.GreaterOrEqual(t, l.IdleP99Ms, l.IdleP50Ms)
+		require.Positive(t, l.BurstP99Ms)
+		require.Zero(t, *l.Early)
+	}
 }
 
 func TestDrainRound_EndsWhenTheBrokerIsNotThere(t *testing.T) {
