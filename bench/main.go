@@ -41,7 +41,9 @@ type benchmark struct {
 
 func benchmarks() []benchmark {
 	return []benchmark{
-		{name: "relay", run: benchRelay},
+		{name: "relay", run: benchRelay(rabbitmq.Plugin)},
+		{name: "relay", run: benchRelay(rabbitmq.Hold)},
+		{name: "relay", run: benchRelay(rabbitmq.Tiers)},
 		{name: "enqueue", run: benchEnqueue, exchange: devenv.ExchangeNone},
 		{name: "standin", run: benchStandIn, exchange: devenv.ExchangeStandIn},
 		{name: "memory", run: benchMemory},

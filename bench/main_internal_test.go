@@ -91,7 +91,7 @@ func TestBenchmarks_MeasureOnTheRealServices(t *testing.T) {
 	for _, measure := range []struct {
 		name string
 		run  func(context.Context, services, options) (line, error)
-	}{{"relay", benchRelay}, {"standin", benchStandIn}, {"memory", benchMemory}, {"recovery", benchRecovery}} {
+	}{{"relay", benchRelay(rabbitmq.Plugin)}, {"relay", benchRelay(rabbitmq.Hold)}, {"relay", benchRelay(rabbitmq.Tiers)}, {"standin", benchStandIn}, {"memory", benchMemory}, {"recovery", benchRecovery}} {
 		s := services{dsn: devtest.Database(t), amqp: broker.URL(), exchange: broker.Exchange(), broker: broker}
 		l, err := measure.run(t.Context(), s, small())
 		require.NoError(t, err, measure.name)
@@ -154,6 +154,6 @@ func TestDrainRound_EndsWhenTheBrokerIsNotThere(t *testing.T) {
 	led, err := openLedger(t.Context(), devtest.Database(t))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, led.close()) }()
-	_, err = drainRound(t.Context(), services{amqp: "amqp://127.0.0.1:1/"}, led, 1)
+	_, err = drainRound(t.Context(), services{amqp: "amqp://127.0.0.1:1/"}, led, rabbitmq.Plugin, 1)
 	require.ErrorContains(t, err, "connect to the broker")
 }

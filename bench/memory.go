@@ -26,7 +26,7 @@ func benchMemory(ctx context.Context, s services, o options) (l line, err error)
 	}
 	var peaks []float64
 	for range o.rounds {
-		if err := emptyExchange(ctx, s.amqp); err != nil {
+		if err := emptyBroker(ctx, s); err != nil {
 			return line{}, err
 		}
 		if err := led.fill(ctx, near, dueIn, time.Microsecond); err != nil {

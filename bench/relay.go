@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duebox/duebox/outbox"
+	"github.com/duebox/duebox/outbox/rabbitmq"
 )
 
 const (
@@ -21,46 +23,63 @@ const (
 	drainEnd  = 3 * time.Minute // bounds one round, far beyond what the slowest machine needs
 )
 
-// benchRelay compares one relay that drains a freshly filled ledger into the delayed exchange, until the last row is settled in
-// the database, with a publisher that uses amqp091 alone and no database, on the same exchange with messages of the same
-// size and headers.
-func benchRelay(ctx context.Context, s services, o options) (l line, err error) {
-	led, err := openLedger(ctx, s.dsn)
-	if err != nil {
-		return line{}, err
-	}
-	defer func() { err = errors.Join(err, led.close()) }()
-
-	relayed := func() (float64, error) { return drainRound(ctx, s, led, o.rows) }
-	raw := func() (rate float64, err error) {
-		if err := emptyExchange(ctx, s.amqp); err != nil {
-			return 0, err
+// benchRelay compares one relay that drains a freshly filled ledger, until the last row is settled in the database, with a publisher that
+// uses amqp091 alone and no database and sends messages of the same size and headers: with strategy plugin into the same delayed exchange, else
+// into the work queue, which is durable and of the type quorum as tiers are.
+func benchRelay(strategy rabbitmq.Strategy) func(context.Context, services, options) (line, error) {
+	return func(ctx context.Context, s services, o options) (l line, err error) {
+		led, err := openLedger(ctx, s.dsn)
+		if err != nil {
+			return line{}, err
 		}
-		err = withBroker(ctx, s.amqp, func(ch *amqp.Channel) error {
-			rate, err = bare(ctx, ch, exchange, o.rows, wireMessage())
-			return err
-		})
-		return rate, err
+		defer func() { err = errors.Join(err, led.close()) }()
+
+		relayed := func() (float64, error) { return drainRound(ctx, s, led, strategy, o.rows) }
+		into := namespace + ".deliver"
+		if strategy == rabbitmq.Plugin {
+			into = exchange
+		}
+		raw := func() (rate float64, err error) {
+			if err := emptyBroker(ctx, s); err != nil {
+				return 0, err
+			}
+			err = withBroker(ctx, s.amqp, func(ch *amqp.Channel) error {
+				rate, err = bare(ctx, ch, into, o.rows, wireMessage())
+				return err
+			})
+			return rate, err
+		}
+		// Nobody's first round is counted: files grow and code is loaded.
+		if _, err := drainRound(ctx, s, led, strategy, max(1, o.rows/10)); err != nil {
+			return line{}, err
+		}
+		through, ceiling, err := interleave(o.rounds, relayed, raw)
+		if err != nil {
+			return line{}, err
+		}
+		l = compared("relay", fmt.Sprintf("%s: %d rows from the ledger, settled, beside amqp091 alone", strategy, o.rows), "msg/s", through, ceiling)
+		l.Strategy, l.MsgsPerS, l.RawMsgsPerS = string(strategy), l.Median, *l.Ceiling
+		l.Exchange = s.exchange
+		l.Aim = 0.6
+		l.Met = *l.Ratio >= l.Aim
+		return l, nil
 	}
-	// Nobody's first round is counted: files grow and code is loaded.
-	if _, err := drainRound(ctx, s, led, max(1, o.rows/10)); err != nil {
-		return line{}, err
-	}
-	through, ceiling, err := interleave(o.rounds, relayed, raw)
-	if err != nil {
-		return line{}, err
-	}
-	l = compared("relay", fmt.Sprintf("%d rows from the ledger, settled, beside amqp091 alone", o.rows), "msg/s", through, ceiling)
-	l.MsgsPerS, l.RawMsgsPerS = l.Median, *l.Ceiling
-	l.Exchange = s.exchange
-	l.Aim = 0.6
-	l.Met = *l.Ratio >= l.Aim
-	return l, nil
 }
 
-// emptyExchange drops what the delayed exchange holds, so that every round begins alike.
-func emptyExchange(ctx context.Context, url string) error {
-	return withBroker(ctx, url, func(ch *amqp.Channel) error {
+// emptyBroker drops what the delayed exchange and the queues hold, so that every round begins alike.
+func emptyBroker(ctx context.Context, s services) error {
+	return withBroker(ctx, s.amqp, func(ch *amqp.Channel) error {
+		listed, err := s.broker.Ctl(ctx, "list_queues", "--silent", "name")
+		if err != nil {
+			return fmt.Errorf("list queues: %w", err)
+		}
+		for queue := range strings.FieldsSeq(string(listed)) {
+			if strings.HasPrefix(queue, namespace+".work.") || strings.HasPrefix(queue, namespace+".tier.") {
+				if _, err := ch.QueuePurge(queue, false); err != nil {
+					return err
+				}
+			}
+		}
 		if err := ch.ExchangeDelete(exchange, false, false); err != nil {
 			return err
 		}
@@ -68,17 +87,21 @@ func emptyExchange(ctx context.Context, url string) error {
 	})
 }
 
-func drainRound(ctx context.Context, s services, led *ledger, n int) (float64, error) {
-	if err := emptyExchange(ctx, s.amqp); err != nil {
+// fillFor is how long filling the ledger, and starting the relay, may take before the messages can spend their whole tier in the broker.
+const fillFor = 15 * time.Second
+
+func drainRound(ctx context.Context, s services, led *ledger, strategy rabbitmq.Strategy, n int) (float64, error) {
+	if err := emptyBroker(ctx, s); err != nil {
 		return 0, err
 	}
 	if err := led.reset(ctx); err != nil {
 		return 0, err
 	}
-	if err := led.fill(ctx, n, dueIn, time.Microsecond); err != nil {
+	due := map[rabbitmq.Strategy]time.Duration{rabbitmq.Plugin: dueIn, rabbitmq.Hold: 0, rabbitmq.Tiers: dueIn + fillFor}[strategy]
+	if err := led.fill(ctx, n, due, time.Microsecond); err != nil {
 		return 0, err
 	}
-	took, err := drain(ctx, s, led, n)
+	took, err := drain(ctx, s, led, strategy, n)
 	if err != nil {
 		return 0, err
 	}
@@ -93,7 +116,7 @@ func drainRound(ctx context.Context, s services, led *ledger, n int) (float64, e
 }
 
 // drain runs a relay until n rows are settled and returns the time from the moment when it had taken the first rows.
-func drain(ctx context.Context, s services, led *ledger, n int) (time.Duration, error) {
+func drain(ctx context.Context, s services, led *ledger, strategy rabbitmq.Strategy, n int) (time.Duration, error) {
 	var (
 		settled atomic.Int64
 		done    = make(chan time.Time, 1)
@@ -113,7 +136,7 @@ func drain(ctx context.Context, s services, led *ledger, n int) (time.Duration, 
 	ctx, cancel := context.WithTimeoutCause(ctx, drainEnd, errors.New("the relay was too slow"))
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- runRelay(ctx, store, s.amqp, first.wrap) }()
+	go func() { ended <- runRelay(ctx, store, s.amqp, strategy, first.wrap) }()
 	select {
 	case end := <-done:
 		cancel()

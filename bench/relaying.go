@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/duebox/duebox/outbox"
 	"github.com/duebox/duebox/outbox/rabbitmq"
 )
 
 // runRelay runs a publisher and, as soon as it is connected, a relay, until ctx ends. What wrap returns stands between them.
-func runRelay(ctx context.Context, store *outbox.Store, url string, wrap func(outbox.Publisher) outbox.Publisher) error {
+func runRelay(ctx context.Context, store *outbox.Store, url string, strategy rabbitmq.Strategy, wrap func(outbox.Publisher) outbox.Publisher) error {
 	var once sync.Once
 	connected := make(chan struct{})
 	broker, err := rabbitmq.NewBroker(url, rabbitmq.Config{Namespace: namespace, Observer: rabbitmq.Observer{
@@ -19,11 +20,13 @@ func runRelay(ctx context.Context, store *outbox.Store, url string, wrap func(ou
 	if err != nil {
 		return err
 	}
-	publisher, err := rabbitmq.NewPublisher(broker, store, rabbitmq.PublisherConfig{Strategy: rabbitmq.Plugin})
+	publisher, err := rabbitmq.NewPublisher(broker, store, rabbitmq.PublisherConfig{
+		Strategy: strategy, Tiers: []time.Duration{dueIn}, Topics: []string{topic},
+	})
 	if err != nil {
 		return err
 	}
-	relay, err := outbox.NewRelay(store, wrap(publisher), outbox.RelayConfig{Owner: "bench", Horizon: horizon})
+	relay, err := outbox.NewRelay(store, wrap(publisher), outbox.RelayConfig{Owner: "bench", Horizon: horizon, Reach: publisher.Reach})
 	if err != nil {
 		return err
 	}
