@@ -38,8 +38,8 @@ const (
 	OutcomeRetry Outcome = "retry"
 	// OutcomeDead: the effect returned an error for the last time, or the message was dead already.
 	OutcomeDead Outcome = "dead"
-	// OutcomeBusy: somebody has the message's row locked for long: the effect of another copy, or a caller's transaction that stays
-	// open. The message is live, and is sent again if that comes to nothing.
+	// OutcomeBusy: somebody has the message's row locked for long, or one that its effect needs: the effect of another copy, or a
+	// transaction that stays open. The message is live, and is sent again.
 	OutcomeBusy Outcome = "busy"
 	// OutcomeForeign: the delivery belongs to another ledger; it is kept for an operator.
 	OutcomeForeign Outcome = "foreign"

@@ -61,11 +61,11 @@ func TestHandle_GivesUpAnEffectThatDoesNotReturn(t *testing.T) {
 			}
 			for form, handle := range handle {
 				m := l.enqueue(t, outbox.Message{})
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				if canceled {
 					ctx, cancel = context.WithCancel(t.Context())
-					time.AfterFunc(100*time.Millisecond, cancel)
+					time.AfterFunc(time.Second, cancel)
 				}
 				start := time.Now()
 				outcome, err := handle(ctx, l.delivery(t, m.ID), hang)
@@ -98,7 +98,7 @@ func TestHandle_CountsAnEffectWhoseStatementOutlivesItsDeadline(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})
 	m := l.enqueue(t, outbox.Message{})
-	outcome, err := l.SQL().Handle(within(t, 100*time.Millisecond), l.delivery(t, m.ID), func(tx *sql.Tx) error {
+	outcome, err := l.SQL().Handle(within(t, time.Second), l.delivery(t, m.ID), func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(context.WithoutCancel(t.Context()), "DO SLEEP(3)")
 		return err
 	})

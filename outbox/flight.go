@@ -17,6 +17,7 @@ type flight struct {
 	rows    map[int64]entry
 	bytes   int
 	byShard [shards]int
+	parked  int
 	ended   []rowVersion // to be forgotten when the next scan begins
 	free    chan struct{}
 }
@@ -38,6 +39,7 @@ type item struct {
 	takenAt   time.Time // when it may be handed over
 	broken    error     // why the row cannot be published at all
 	bytes     int
+	parked    bool // confirmed, and not counted any more
 }
 
 func newFlight(maxRows, maxBytes int) *flight {
@@ -74,8 +76,12 @@ func (f *flight) end(items ...item) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, it := range items {
-		f.bytes -= it.bytes
-		f.byShard[it.shard]--
+		if it.parked {
+			f.parked--
+		} else {
+			f.bytes -= it.bytes
+			f.byShard[it.shard]--
+		}
 		if e, ok := f.rows[it.pub.ID]; ok && e.revision == it.revision {
 			f.rows[it.pub.ID] = entry{revision: it.revision, ended: true}
 			f.ended = append(f.ended, rowVersion{it.pub.ID, it.revision})
@@ -85,6 +91,35 @@ func (f *flight) end(items ...item) {
 	case f.free <- struct{}{}:
 	default:
 	}
+}
+
+// park lets go the room of a row that is confirmed and cannot be settled for now, but not the memory of it. The number of such rows is
+// bounded as well; one that exceeds it keeps its room.
+func (f *flight) park(it *item) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if it.parked || f.parked >= parkedMost*f.maxRows {
+		return
+	}
+	it.parked = true
+	it.pub.Payload, it.pub.Headers = nil, nil
+	f.parked++
+	f.bytes -= it.bytes
+	f.byShard[it.shard]--
+	select {
+	case f.free <- struct{}{}:
+	default:
+	}
+}
+
+// parkedMost is how many times the room of a relay may be parked.
+const parkedMost = 4
+
+// parkedShare is how many times it is.
+func (f *flight) parkedShare() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.parked / f.maxRows
 }
 
 // room returns how many more rows and bytes may be taken.

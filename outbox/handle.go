@@ -35,7 +35,9 @@ const (
 // max_allowed_packet, a pause longer than wait_timeout), and is counted.
 //
 // A message that somebody has locked is waited for, for 5 s or the session's innodb_lock_wait_timeout, and is then OutcomeBusy: a worker
-// that stands still in its effects, or a transaction that stays open, must not occupy all others.
+// that stands still in its effects, or a transaction that stays open, must not occupy all others. So is one whose effect has waited in
+// vain for another row (error 1205): it is scheduled again after a pause and is not counted until it is an hour late. For that
+// innodb_lock_wait_timeout, which is 50 s by default, must be well below the deadline of ctx.
 //
 // The effect runs in a goroutine of its own. One that has not returned a second after the end of ctx is given up: its
 // transaction is rolled back, whatever it still does there returns sql.ErrTxDone, and Observer.Overran hears of it, because nothing
@@ -71,12 +73,12 @@ func (s *Store) decide(ctx context.Context, d Delivery, effect func(tx *sql.Tx) 
 		return OutcomeForeign, s.keepDelivery(ctx, d, OutcomeForeign, "belongs to store "+clip(d.Store))
 	}
 	if s.isCrowded() {
-		locked, err := s.isLocked(ctx, d.ID)
+		locked, err := s.staysLocked(ctx, d.ID)
 		switch {
 		case err != nil:
 			return "", err
 		case locked:
-			return s.busy(), nil
+			return OutcomeBusy, nil
 		}
 	}
 	outcome, err := s.attempt(ctx, d, effect)
@@ -87,7 +89,8 @@ func (s *Store) decide(ctx context.Context, d Delivery, effect func(tx *sql.Tx) 
 	if lockErr != nil || !locked {
 		return "", err
 	}
-	return s.busy(), nil
+	s.setCrowded()
+	return OutcomeBusy, nil
 }
 
 // attempt runs guard and effect until there is an outcome, and keeps the note of its begin true.
@@ -130,6 +133,9 @@ func (s *Store) run(ctx context.Context, d Delivery, effect func(tx *sql.Tx) err
 			}
 		case !ran && ctx.Err() == nil && hasWaited(err):
 			return "", false, fmt.Errorf("wait for message %d, which somebody has locked: %w", d.ID, err)
+		case ran && ctx.Err() == nil && mysqlNumber(err) == erLockWaitTimeout:
+			outcome, err := s.putOff(ctx, d, err)
+			return outcome, false, err
 		case IsRetryable(err) && rerun < maxReruns && sleep(ctx, upTo(time.Millisecond*time.Duration(rerun+1))) == nil:
 		case ran && isGuilty(ctx, err):
 			outcome, err := s.countAttempt(ctx, d, err)

@@ -112,7 +112,7 @@ func (l *leases) fairShare(ctx context.Context) (int, error) {
 	)
 	if err := l.store.sql.QueryRowContext(ctx, `SELECT COUNT(*), `+micros1970("UTC_TIMESTAMP(6)")+` FROM outbox_relays
 		WHERE seen_at > UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND seen_at < UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND`,
-		l.life.Microseconds(), ghost.Microseconds()).Scan(&relays, &now); err != nil {
+		l.life.Microseconds(), l.life.Microseconds()).Scan(&relays, &now); err != nil {
 		return 0, fmt.Errorf("count relays: %w", err)
 	}
 	l.store.clock.observe(time.Now(), fromMicros(now))
@@ -158,8 +158,9 @@ func (l *leases) giveBack(ctx context.Context, give []int) error {
 	return nil
 }
 
-// ghost is further ahead than any lease reaches: a time beyond it was written before the database's clock was set back.
-const ghost = time.Hour
+// ghosts is how many lives of its own leases a relay takes another's lease to reach ahead at most. What is further ahead was written before
+// the database's clock was set back.
+const ghosts = 10
 
 const freeShard = `(expires_at <= UTC_TIMESTAMP(6) OR expires_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)`
 
@@ -170,7 +171,7 @@ func (l *leases) acquire(ctx context.Context, fair int) error {
 	if want <= 0 {
 		return nil
 	}
-	free, err := l.shards(ctx, `SELECT shard FROM outbox_shards WHERE `+freeShard+` ORDER BY RAND() LIMIT ?`, ghost.Microseconds(), want)
+	free, err := l.shards(ctx, `SELECT shard FROM outbox_shards WHERE `+freeShard+` ORDER BY RAND() LIMIT ?`, ghosts*l.life.Microseconds(), want)
 	if err != nil || len(free) == 0 {
 		return wrap("find free shards", err)
 	}
@@ -179,7 +180,7 @@ func (l *leases) acquire(ctx context.Context, fair int) error {
 	if _, err := execCount(ctx, l.store.sql, `UPDATE outbox_shards SET owner = ?, token = token + 1,
 			expires_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
 		WHERE shard IN (`+marks(len(free))+`) AND `+freeShard,
-		append(append([]any{[]byte(l.owner), l.life.Microseconds()}, anys(free)...), ghost.Microseconds())...); err != nil {
+		append(append([]any{[]byte(l.owner), l.life.Microseconds()}, anys(free)...), ghosts*l.life.Microseconds())...); err != nil {
 		return fmt.Errorf("take free shards: %w", err)
 	}
 	mine, err := l.mine(ctx) // another relay may have taken some of them first

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -13,6 +14,11 @@ const (
 	// How long after such a wait other deliveries ask before they wait: who has locked one row for so long may have locked
 	// hundreds, and waiting for each would stop the topic.
 	crowdedFor = 10 * time.Second
+	// The settler holds a row for milliseconds, and is not to be taken for somebody who holds it for long.
+	lockedAgain = 100 * time.Millisecond
+	// An effect that has waited in vain for a row of its own is put off without counting, until its message is so late. One that
+	// locks itself out must come to an end.
+	patientFor = time.Hour
 )
 
 // hasWaited reports whether err may say that a row was locked for too long.
@@ -23,11 +29,41 @@ func hasWaited(err error) bool {
 // isCrowded tells whether a delivery has lately met a row that stayed locked.
 func (s *Store) isCrowded() bool { return time.Now().UnixNano() < s.crowded.Load() }
 
-// busy is the outcome of a delivery whose row is locked. Whatever becomes of who has it, a live message has somebody who looks
-// after it: the relay while it is scheduled, then the reconciler.
-func (s *Store) busy() Outcome {
-	s.crowded.Store(time.Now().Add(crowdedFor).UnixNano())
-	return OutcomeBusy
+// setCrowded notes that a delivery has waited in vain.
+func (s *Store) setCrowded() { s.crowded.Store(time.Now().Add(crowdedFor).UnixNano()) }
+
+// staysLocked is isLocked, twice.
+func (s *Store) staysLocked(ctx context.Context, id int64) (bool, error) {
+	locked, err := s.isLocked(ctx, id)
+	if err != nil || !locked {
+		return false, err
+	}
+	if err := sleep(ctx, lockedAgain); err != nil {
+		return false, err
+	}
+	return s.isLocked(ctx, id)
+}
+
+// putOff schedules a message again whose effect has waited for a row that somebody holds locked, after a pause that grows with its lateness
+// from 2 s to a minute. The effect is not to blame, and whoever holds a product's row must not occupy all workers.
+func (s *Store) putOff(ctx context.Context, d Delivery, cause error) (Outcome, error) {
+	write, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	// index: primary
+	n, err := execCount(write, s.sql, `UPDATE outbox_messages SET
+			state = 'scheduled', available_at = UTC_TIMESTAMP(6)
+				+ INTERVAL LEAST(60, GREATEST(2, TIMESTAMPDIFF(SECOND, due_at, UTC_TIMESTAMP(6)) DIV 2)) SECOND,
+			revision = revision + 1, held = FALSE, begins = 0, repairs = 0, last_error = ?
+		WHERE id = ? AND generation = ? AND attempts = ? AND state IN ('scheduled', 'published')
+			AND due_at > UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND`,
+		errorText(cause), d.ID, d.Generation, d.Attempt, patientFor.Microseconds())
+	if err != nil {
+		return "", fmt.Errorf("put message %d off: %w", d.ID, err)
+	}
+	if n == 0 { // too late for that, or another copy has been counted
+		return s.countAttempt(ctx, d, cause)
+	}
+	return OutcomeBusy, nil
 }
 
 // isLocked tells, without waiting, whether somebody has a message's row locked. A message that is not there is not locked.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 
@@ -102,24 +103,18 @@ func TestHandle_CountsAnEffectThatBreaksItsConnection(t *testing.T) {
 	l := newLedger(t, outbox.StoreConfig{})
 	for name, effect := range map[string]func(tx *sql.Tx) error{
 		"ended by the server": func(tx *sql.Tx) error {
-			_, err := tx.ExecContext(t.Context(), "KILL CONNECTION CONNECTION_ID()")
-			return err
+			l.exec(t, fmt.Sprint("KILL ", connectionID(t, tx)))
+			return nil
 		},
 		"idle for too long": func(tx *sql.Tx) error {
-			var id int
-			if err := tx.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id); err != nil {
-				return err
-			}
+			id := connectionID(t, tx)
 			_, err := tx.ExecContext(t.Context(), "SET SESSION wait_timeout = 1")
 			eventually(t, "ended by the server", func() bool {
 				return l.scalar(t, fmt.Sprint("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = ", id)) == 0
 			})
 			return err
 		},
-		"statement interrupted": func(tx *sql.Tx) error {
-			_, err := tx.ExecContext(t.Context(), "KILL QUERY CONNECTION_ID()")
-			return err
-		},
+		"statement interrupted": func(*sql.Tx) error { return &mysql.MySQLError{Number: 1317} },
 	} {
 		for came, redeliveries := range map[string]int{"first": 0, "again": 1} {
 			m := l.enqueue(t, outbox.Message{Key: name + came})
@@ -140,6 +135,65 @@ func TestHandle_CountsAnEffectThatBreaksItsConnection(t *testing.T) {
 			require.Zero(t, l.begins(t, m.ID), name)
 		}
 	}
+}
+
+func connectionID(t *testing.T, tx *sql.Tx) (id int) {
+	t.Helper()
+	require.NoError(t, tx.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id))
+	return id
+}
+
+// Somebody has the row locked that an effect needs, a product's mostly. The effect is not to blame, and must not occupy its worker.
+func TestHandle_PutsOffAnEffectThatWaitsForALock(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	l.exec(t, "CREATE TABLE things (id INT PRIMARY KEY, n INT NOT NULL)")
+	l.exec(t, "INSERT INTO things VALUES (1, 0)")
+	holder := l.db.Begin()
+	require.NoError(t, holder.Error)
+	defer holder.Rollback()
+	require.NoError(t, holder.Exec("UPDATE things SET n = n + 1").Error)
+	effect := func(tx *gorm.DB) error { return tx.Exec("UPDATE things SET n = n + 1 WHERE id = 1").Error }
+	for came, redeliveries := range map[string]int{"first": 0, "again": 1} {
+		m := l.enqueue(t, outbox.Message{Key: came})
+		d := l.delivery(t, m.ID)
+		d.Redeliveries = redeliveries
+		start := time.Now()
+		outcome, err := l.Handle(within(t, 20*time.Second), d, effect)
+		require.NoError(t, err)
+		require.Equal(t, outbox.OutcomeBusy, outcome)
+		require.Less(t, time.Since(start), 10*time.Second)
+		r := l.record(t, m.ID)
+		require.Equal(t, outbox.Scheduled, r.State)
+		require.Zero(t, r.Attempts)
+		require.Contains(t, r.LastError, "Lock wait timeout")
+		require.Zero(t, l.begins(t, m.ID))
+		require.Equal(t, 1, l.count(t, "id = ? AND available_at BETWEEN UTC_TIMESTAMP(6) AND UTC_TIMESTAMP(6) + INTERVAL 5 SECOND", m.ID))
+	}
+	m := l.enqueue(t, outbox.Message{Key: "late", Delay: -2 * time.Hour})
+	outcome, err := l.Handle(t.Context(), l.delivery(t, m.ID), effect)
+	require.NoError(t, err)
+	require.Equal(t, outbox.OutcomeRetry, outcome, "what goes on for so long comes to an end")
+	require.Equal(t, 1, l.record(t, m.ID).Attempts)
+	require.NoError(t, holder.Rollback().Error)
+	outcome, err = l.Handle(t.Context(), l.delivery(t, m.ID), effect)
+	require.NoError(t, err)
+	require.Equal(t, outbox.OutcomeDone, outcome)
+}
+
+// What no relay could read, or all would pass over, is refused by the database, whoever writes it.
+func TestMigrations_KeepOutWhatNoRelayCanTake(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	m := l.enqueue(t, outbox.Message{Delay: time.Hour})
+	before := l.record(t, m.ID)
+	for _, damage := range []string{
+		"due_at = '0000-00-00'", "available_at = '0000-00-00'", "available_at = NULL", "state = 'published', available_at = NULL",
+		"due_at = '1969-12-31 23:59:59'", "shard = 16", "due_at = NULL",
+	} {
+		require.Error(t, l.db.Exec("UPDATE outbox_messages SET "+damage).Error, damage)
+	}
+	require.Equal(t, before, l.record(t, m.ID))
 }
 
 // Rows that are left open put the connection out of step: what the server says next answers something else.

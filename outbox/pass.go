@@ -40,17 +40,15 @@ type Finding struct {
 
 // The kinds of findings that the ledger itself reports.
 const (
-	FoundEpoch    = "epoch"    // published in an earlier life of the broker; mended: scheduled again
-	FoundAhead    = "ahead"    // published ahead of its time, which no strategy in use does; mended: scheduled again
-	FoundOverdue  = "overdue"  // published, without effect, and not in its work queue; mended: scheduled again
-	FoundLate     = "late"     // overdue, but its work queue is not drained; mended: sent once more
-	FoundHopeless = "hopeless" // repaired too often without a delivery; dead from now on
-	// FoundUnpublished is due for ten graces and not handed over, or will never be: it has no time, or a shard that no relay knows
-	// (audit).
-	FoundUnpublished = "unpublished"
-	FoundDead        = "dead"   // dead, and waiting for an operator (audit)
-	FoundKept        = "kept"   // a delivery that no handler could be given, waiting for an operator (audit)
-	FoundBroken      = "broken" // a row that the database would not let the pass write
+	FoundEpoch       = "epoch"       // published in an earlier life of the broker; mended: scheduled again
+	FoundAhead       = "ahead"       // published ahead of its time, which no strategy in use does; mended: scheduled again
+	FoundOverdue     = "overdue"     // published, without effect, and not in its work queue; mended: scheduled again
+	FoundLate        = "late"        // overdue, but its work queue is not drained; mended: sent once more
+	FoundHopeless    = "hopeless"    // repaired too often without a delivery; dead from now on
+	FoundUnpublished = "unpublished" // due for ten graces and not handed over (audit)
+	FoundDead        = "dead"        // dead, and waiting for an operator (audit)
+	FoundKept        = "kept"        // a delivery that no handler could be given, waiting for an operator (audit)
+	FoundBroken      = "broken"      // a row that the database would not let the pass write
 )
 
 // Report is what a pass found and did.

@@ -72,30 +72,37 @@ func (d *delays) requireAhead(t *testing.T, id int64, delay time.Duration) {
 	all := d.of(id)
 	require.Len(t, all, 1)
 	require.LessOrEqual(t, all[0], delay)
-	require.Greater(t, all[0], delay-500*time.Millisecond) // but for the machine some 10 ms
+	require.Greater(t, all[0], delay-1500*time.Millisecond) // but for a machine that is busy some 10 ms
 }
 
 func TestRelay_HandsOverAtTheLongestDelayThatFits(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})
-	broker := newDelays(t, 3*time.Second, 6*time.Second)
+	broker := newDelays(t, 4*time.Second, 9*time.Second)
 	record := l.effects(t)
 	l.consume(t, broker.Broker, 4, func(tx *sql.Tx, d outbox.Delivery) error { return record(tx, d.ID) })
 	l.start(t, broker, broker.config())
 	eventually(t, "the relay is at work", func() bool { return l.scalar(t, "SELECT COUNT(*) FROM outbox_shards WHERE owner = 'relay'") == 16 })
 	want := map[int64]time.Duration{}
-	for delay, ahead := range map[time.Duration]time.Duration{
-		7 * time.Second:         6 * time.Second,
-		5 * time.Second:         3 * time.Second,
-		3500 * time.Millisecond: 3 * time.Second,
-		2500 * time.Millisecond: 0,
-		500 * time.Millisecond:  0,
-		-time.Hour:              0,
-	} {
-		for range 20 {
-			want[l.enqueue(t, outbox.Message{Delay: delay}).ID] = ahead
+	l.tx(t, func(tx *gorm.DB) error {
+		for delay, ahead := range map[time.Duration]time.Duration{
+			11 * time.Second:       9 * time.Second,
+			7 * time.Second:        4 * time.Second,
+			6 * time.Second:        4 * time.Second,
+			3 * time.Second:        0,
+			500 * time.Millisecond: 0,
+			-time.Hour:             0,
+		} {
+			for range 20 {
+				m := outbox.Message{Topic: "test", Delay: delay}
+				if err := l.Enqueue(t.Context(), tx, &m); err != nil {
+					return err
+				}
+				want[m.ID] = ahead
+			}
 		}
-	}
+		return nil
+	})
 	far := l.enqueue(t, outbox.Message{Delay: time.Hour})
 	eventually(t, "all take effect", func() bool { return l.count(t, "state = 'done'") == len(want) })
 	for id, ahead := range want {
@@ -154,7 +161,7 @@ func TestRelay_WhatWaitsForADelayLeavesRoomForWhatIsDue(t *testing.T) {
 	broker := newDelays(t, 6*time.Second)
 	now, err := l.Now(t.Context())
 	require.NoError(t, err)
-	at := now.Add(7500 * time.Millisecond) // all are to be handed over at the same time
+	at := now.Add(14 * time.Second) // all are to be handed over at the same time
 	l.tx(t, func(tx *gorm.DB) error {
 		for i := range messages {
 			if err := l.Enqueue(t.Context(), tx, &outbox.Message{Topic: "test", Key: fmt.Sprint(i), DueAt: at}); err != nil {
@@ -167,12 +174,12 @@ func TestRelay_WhatWaitsForADelayLeavesRoomForWhatIsDue(t *testing.T) {
 	cfg.MaxInFlight = 64
 	l.start(t, broker, cfg)
 	var due []int64
-	for l.count(t, "due_at > UTC_TIMESTAMP(6) + INTERVAL 6 SECOND") > 0 {
+	for range 20 {
 		due = append(due, l.enqueue(t, outbox.Message{Topic: "due"}).ID)
 	}
 	eventually(t, "all are published", func() bool { return l.count(t, "state = 'published'") == messages+len(due) })
 	for _, id := range due {
-		require.Greater(t, broker.of(id)[0], -700*time.Millisecond)
+		require.Greater(t, broker.of(id)[0], -4*time.Second, "it has not waited until the others are handed over")
 	}
 	require.Len(t, broker.Published(), messages+len(due))
 }

@@ -106,17 +106,22 @@ func (r *Reconciler) rearm(ctx context.Context, rc *runConn, p *Pass) error {
 		return err
 	}
 	grace := r.cfg.Grace.Microseconds()
-	total := 0
+	total, locked := 0, 0
 	kind := FoundEpoch
 	// What waits for another attempt keeps its pause, as well as the grace that is set now tells it; the others are due when they are.
 	again := func(rows []picked) error {
-		written, _, err := r.repair(ctx, rc, p, rows, `UPDATE outbox_messages SET
+		written, broken, err := r.repair(ctx, rc, p, rows, `UPDATE outbox_messages SET
 			state = 'scheduled', revision = revision + 1,
 			available_at = GREATEST(due_at, UTC_TIMESTAMP(6), IF(attempts = 0, due_at, available_at - INTERVAL ? MICROSECOND))`, grace)
 		p.foundRows(kind, written, len(written))
 		if !p.DryRun() {
 			total += len(written)
 			r.store.cfg.Observer.repaired(kind, len(written))
+		}
+		if rest := except(rows, append(written, broken...)); err == nil && len(rest) > 0 {
+			var busy []picked
+			busy, err = rc.unchanged(ctx, rest)
+			locked += len(busy)
 		}
 		return err
 	}
@@ -137,11 +142,12 @@ func (r *Reconciler) rearm(ctx context.Context, rc *runConn, p *Pass) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	// The first assignment reads the old rearmed_epoch: MySQL assigns from left to right. Where there was nothing to do, no rest
-	// is needed.
+	// is needed; where rows were locked, it does not count, and those are tried again after the rest.
+	counts := locked == 0
 	if _, err := rc.conn.ExecContext(ctx, `UPDATE outbox_meta SET
-			rearms = IF(rearmed_epoch < ?, 1, rearms + 1), rearmed_epoch = ?,
+			rearms = IF(rearmed_epoch < ?, ?, rearms + ?), rearmed_epoch = ?,
 			rearmed_at = IF(?, UTC_TIMESTAMP(6), rearmed_at)
-		WHERE id = 1 AND rearmed_epoch <= ?`, todo.epoch, todo.epoch, total > 0, todo.epoch); err != nil {
+		WHERE id = 1 AND rearmed_epoch <= ?`, todo.epoch, counts, counts, todo.epoch, total+locked > 0, todo.epoch); err != nil {
 		return fmt.Errorf("note the re-armed epoch: %w", err)
 	}
 	if total > 0 {

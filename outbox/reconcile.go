@@ -186,30 +186,11 @@ func (r *Reconciler) audit(ctx context.Context, rc *runConn, p *Pass) {
 // unpublished reports what relays pass over. A relay that is late, or a broker that is away, is not told apart here from a shard
 // that has lost its row: an operator must see both.
 func (r *Reconciler) unpublished(ctx context.Context, rc *runConn, p *Pass) error {
-	err := rc.walkIn(ctx, p, Scheduled, `AND available_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND`,
+	return rc.walkIn(ctx, p, Scheduled, `AND available_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND`,
 		[]any{(lateGraces * r.cfg.Grace).Microseconds()}, func(rows []picked) error {
 			p.foundRows(FoundUnpublished, rows, 0)
 			return nil
 		})
-	if err != nil {
-		return err
-	}
-	for _, state := range []State{Scheduled, Published} {
-		what := string(state) + " messages"
-		for shard := range shards {
-			err := rc.report(ctx, p, FoundUnpublished, what, `SELECT id FROM outbox_messages FORCE INDEX (due)
-				WHERE state = ? AND shard = ? AND available_at IS NULL AND id > ? ORDER BY id LIMIT ?`, string(state), shard) // index: due
-			if err != nil {
-				return err
-			}
-		}
-		err := rc.report(ctx, p, FoundUnpublished, what, `SELECT id FROM outbox_messages FORCE INDEX (due)
-			WHERE state = ? AND shard >= ? AND id > ? ORDER BY id LIMIT ?`, string(state), shards) // index: due (state, shard)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // report reports the ids that a query returns, in chunks: its last two parameters are the id after which to go on, and how many.

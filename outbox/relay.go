@@ -28,7 +28,8 @@ type RelayConfig struct {
 	// Grace is how long after its due time a published message may stay without effect before the reconciler looks
 	// into it. Default 30 s.
 	Grace time.Duration
-	// Lease is how long a shard stays with a relay that says nothing, at most 10 min. Default 9 s; renewed at a third of it.
+	// Lease is how long a shard stays with a relay that says nothing. Default 9 s; renewed at a third of it. Relays of one ledger should have the
+	// same; one that has more than ten times another's loses its shards to that one again and again.
 	Lease time.Duration
 	// Poll is the pause between two looks for new work when there is none. Default 200 ms.
 	Poll time.Duration
@@ -91,8 +92,8 @@ func NewRelay(store *Store, publisher Publisher, cfg RelayConfig) (*Relay, error
 		return nil, errors.New("outbox: Horizon, Grace and DrainTimeout must not be negative")
 	case cfg.Poll < time.Millisecond:
 		return nil, fmt.Errorf("outbox: Poll is %v, below 1ms", cfg.Poll)
-	case cfg.Lease < 500*time.Millisecond || cfg.Lease > 10*time.Minute:
-		return nil, fmt.Errorf("outbox: Lease is %v, not in 500ms to 10m", cfg.Lease)
+	case cfg.Lease < 500*time.Millisecond:
+		return nil, fmt.Errorf("outbox: Lease is %v, below 500ms", cfg.Lease)
 	case cfg.MaxInFlight < shards || cfg.MaxInFlightBytes < 1:
 		return nil, fmt.Errorf("outbox: MaxInFlight is %d, below %d, or MaxInFlightBytes below 1", cfg.MaxInFlight, shards)
 	}

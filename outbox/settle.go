@@ -20,12 +20,15 @@ const (
 	lockedPause = time.Second
 	// How long after a wait for a locked row the settler leaves out locked rows from the start.
 	contendedFor = 30 * time.Second
+	// After how long the settler's connection is not trusted any more: servers end idle ones.
+	settleIdle = 30 * time.Second
 )
 
 // settler marks confirmed rows published, and those of untracked messages done.
 type settler struct {
 	r       *Relay
 	conn    *sql.Conn // of its own: its lock wait is 1 s
+	used    time.Time // conn, last
 	waited  time.Time // when a locked row has last made it wait
 	waiting []later   // in the order of their time
 }
@@ -131,7 +134,7 @@ func (s *settler) write(ctx context.Context, rows []confirmation) {
 		case err == nil:
 			s.r.store.cfg.Observer.settled(int(n), len(settled)-int(n))
 			s.land(settled, int(n) < len(settled))
-			s.wait(lockedPause, without(rows, settled), true)
+			s.park(without(rows, settled))
 			return
 		case IsRetryable(err):
 			s.waited = time.Now()
@@ -146,6 +149,15 @@ func (s *settler) write(ctx context.Context, rows []confirmation) {
 			}
 		}
 	}
+}
+
+// park puts rows off that somebody holds locked. They take no room any more, so that the relay goes on with others, unless there
+// are very many: each scan from the front reads them again.
+func (s *settler) park(rows []confirmation) {
+	for i := range rows {
+		s.r.flight.park(&rows[i].item)
+	}
+	s.wait(lockedPause*time.Duration(1+s.r.flight.parkedShare()), rows, true)
 }
 
 // without returns the rows that are not among settled, which holds some of them in the same order.
@@ -280,6 +292,10 @@ func (s *settler) scheduled(ctx context.Context, c conn, rows []confirmation, lo
 
 // open makes the settler's own connection, unless it has one.
 func (s *settler) open(ctx context.Context) error {
+	if time.Since(s.used) > settleIdle {
+		s.discard()
+	}
+	s.used = time.Now()
 	if s.conn != nil {
 		return nil
 	}

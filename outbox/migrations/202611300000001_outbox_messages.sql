@@ -5,6 +5,7 @@
 -- later: the relay's low-water mark relies on it.
 -- last_error is of the attempts and repairs that are counted, also when the row is done; it goes when they start at 0 again.
 -- begins counts, since the last attempt, effects of redelivered messages that have begun and not come to an end.
+-- The constraints keep out what would stop every relay or be passed over by all of them, which only a write by hand can make.
 -- published_at is 1970 rather than NULL before the first publish, so that settling a row does not change its size:
 -- InnoDB then writes it in place instead of moving it within its page (half the cost of a settle).
 CREATE TABLE IF NOT EXISTS outbox_messages (
@@ -34,7 +35,9 @@ CREATE TABLE IF NOT EXISTS outbox_messages (
   finished_at   DATETIME(6)      NULL,
   PRIMARY KEY (id),
   UNIQUE KEY live (topic, live_key),
-  KEY due (state, shard, available_at)
+  KEY due (state, shard, available_at),
+  CONSTRAINT shard_known CHECK (shard < 16),
+  CONSTRAINT times_known CHECK (due_at >= '1970-01-01' AND IF(available_at IS NULL, state = 'dead', available_at >= '1970-01-01'))
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
 
 -- +goose Down
