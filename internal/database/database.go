@@ -39,6 +39,7 @@ func Open(ctx context.Context, dsn string) (*gorm.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the database DSN: %w", err) // the driver's text does not repeat the DSN
 	}
+	cfg.Logger = &mysql.NopLogger{} // what it would print is in the errors that it returns
 	cfg.InterpolateParams = true
 	cfg.ParseTime = true // goose needs it; our own times never pass through the driver
 	collation := cfg.Collation
