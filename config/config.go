@@ -61,7 +61,7 @@ type Config struct {
 	OrderTimeoutPresale time.Duration `env:"ORDER_TIMEOUT_PRESALE" envDefault:"24h"`
 	// How long before its due time an order's buyer is reminded, unless that is over when the order is placed. `0`: not at all.
 	OrderRemindBefore time.Duration `env:"ORDER_REMIND_BEFORE" envDefault:"5m"`
-	// When the reconciler runs: five cron fields in UTC, or a descriptor such as `@hourly` or `@every 30s`.
+	// When the reconciler makes a pass, and beside it deletes what `RETENTION` is over for: five cron fields in UTC, or a descriptor such as `@hourly` or `@every 30s`.
 	ReconcileSchedule string `env:"RECONCILE_SCHEDULE" envDefault:"* * * * *"`
 	// When the reconciler audits as well: five cron fields in UTC, or a descriptor such as `@daily`.
 	AuditSchedule string `env:"AUDIT_SCHEDULE" envDefault:"17 3 * * *"`

@@ -284,8 +284,11 @@ func TestUntracked_EndsAtTheConfirm(t *testing.T) {
 	// A new life of the broker, and time, bring back what is tracked and nothing else.
 	l.exec(t, "UPDATE outbox_meta SET broker_epoch = broker_epoch + 1")
 	l.exec(t, "UPDATE outbox_messages SET available_at = UTC_TIMESTAMP(6) WHERE untracked")
-	report, err := l.reconciler(t, outbox.ReconcileConfig{}).Run(t.Context(), outbox.Scope{})
+	rec := l.reconciler(t, outbox.ReconcileConfig{})
+	report, err := rec.Run(t.Context(), outbox.Scope{})
 	require.NoError(t, err)
 	require.Equal(t, 1, report.Of(outbox.FoundEpoch).Found)
+	report, err = rec.Purge(t.Context(), false)
+	require.NoError(t, err)
 	require.Equal(t, 2, report.Purged)
 }

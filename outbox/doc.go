@@ -30,7 +30,7 @@
 //	                                             +--------> canceled
 //
 // available_at says when someone should next touch the row and state says who: the [Relay] for scheduled, the
-// [Reconciler] for published, its purge for done and canceled, an operator for dead.
+// [Reconciler] for published, [Reconciler.Purge] for done and canceled, an operator for dead.
 //
 // # Time
 //

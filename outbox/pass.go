@@ -16,7 +16,7 @@ import (
 type Scope struct {
 	// Audit adds what takes longer: dead messages and kept deliveries are reported, and the application's checks run.
 	Audit bool
-	// DryRun reports what a pass would mend and purge, and changes nothing but the record of the run.
+	// DryRun reports what a pass would mend, and changes nothing but the record of the run.
 	DryRun bool
 }
 
@@ -54,12 +54,12 @@ const (
 // Report is what a pass found and did.
 type Report struct {
 	Run      int64               `json:"run,string"` // the id of its record; 0 if skipped
-	Skipped  bool                `json:"skipped"`    // another pass was under way
+	Skipped  bool                `json:"skipped"`    // another run of its kind was under way
 	Audit    bool                `json:"audit"`
 	DryRun   bool                `json:"dry_run"`
 	Looked   map[string]int      `json:"looked"`   // what was looked at, and how many
 	Findings map[string]*Finding `json:"findings"` // by kind
-	Purged   int                 `json:"purged"`   // rows whose retention had ended; of a dry run: that would be
+	Purged   int                 `json:"purged"`   // by Purge: rows whose retention had ended; of a dry run: that would be
 	Left     []string            `json:"left"`     // parts that another process was at
 	Errors   []string            `json:"errors"`   // parts of the pass that could not be completed
 	Seconds  float64             `json:"seconds"`
@@ -102,10 +102,10 @@ type Pass struct {
 	closed bool // the report is out: what a check has left running is not heard any more
 }
 
-// Progress is how far a pass has come.
+// Progress is how far a run has come.
 type Progress struct {
 	Part                          string // what is being done
-	Looked, Found, Mended, Purged int    // so far, of the whole pass
+	Looked, Found, Mended, Purged int    // so far, of the whole run
 }
 
 func newPass(scope Scope, cfg *ReconcileConfig) *Pass {
@@ -213,6 +213,14 @@ func (p *Pass) tell() {
 // run does one part of the pass. What goes wrong in it, a panic included, is written into the report and does not keep the next
 // part from running.
 func (p *Pass) run(ctx context.Context, part string, do func(ctx context.Context, p *Pass) error) {
+	ctx, cancel := context.WithTimeout(ctx, partLimit)
+	defer cancel()
+	p.runLong(ctx, part, do)
+}
+
+// runLong is run for a part that cannot be stuck, because it goes on in steps which have deadlines: it may take as long as it has
+// something to do.
+func (p *Pass) runLong(ctx context.Context, part string, do func(ctx context.Context, p *Pass) error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -239,7 +247,7 @@ func (p *Pass) leave(part string, err error) {
 }
 
 const (
-	// How long one part of a run may take. Beyond that it is stuck, and would keep the next run of its kind from beginning.
+	// How long a part of a run may take, unless it is for runLong. Beyond that it is stuck, and would keep the next run of its kind from beginning.
 	partLimit = time.Hour
 	// How long a part may take to return after its context has ended.
 	partGrace = 20 * time.Second
@@ -247,15 +255,13 @@ const (
 
 // unbroken runs a part in a goroutine of its own. A panic, an end of the goroutine and a part that does not return are its error.
 func unbroken(ctx context.Context, p *Pass, do func(ctx context.Context, p *Pass) error) error {
-	ctx, cancel := context.WithTimeout(ctx, partLimit)
-	defer cancel()
 	returned := make(chan error, 1)
 	go func() {
 		err := errors.New("it ended its goroutine (runtime.Goexit) instead of returning")
 		defer func() {
 			if cause := recover(); cause != nil {
 				err = fmt.Errorf("panic: %v", cause)
-				p.log.LogAttrs(ctx, slog.LevelError, "a part of the pass panicked", slog.Any("error", err), slog.String("stack", string(debug.Stack())))
+				p.log.LogAttrs(ctx, slog.LevelError, "a part of the run panicked", slog.Any("error", err), slog.String("stack", string(debug.Stack())))
 			}
 			returned <- err
 		}()
@@ -281,7 +287,7 @@ func (p *Pass) end(ctx context.Context, start time.Time) (Report, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ctx.Err() != nil {
-		p.errs = append(p.errs, fmt.Errorf("the pass was ended: %w", context.Cause(ctx)))
+		p.errs = append(p.errs, fmt.Errorf("the run was ended: %w", context.Cause(ctx)))
 	}
 	for _, err := range p.errs {
 		p.report.Errors = append(p.report.Errors, errorText(err))

@@ -94,10 +94,11 @@ func TestReconciler_DryRunFindsAndChangesNothing(t *testing.T) {
 	l.exec(t, "UPDATE outbox_messages SET repairs = 10 WHERE id = 2")
 	l.exec(t, "UPDATE outbox_messages SET state = 'done' WHERE id = 3")
 	l.exec(t, "INSERT INTO outbox_unrouted (reason, kept_at) VALUES ('old', '2026-01-01')")
+	rec := l.reconciler(t, outbox.ReconcileConfig{})
 	_, err := l.Raise(t.Context(), 0, true)
 	require.NoError(t, err)
 	before := l.rows(t)
-	report, err := l.reconciler(t, outbox.ReconcileConfig{}).Run(t.Context(), outbox.Scope{DryRun: true, Audit: true})
+	report, err := rec.Run(t.Context(), outbox.Scope{DryRun: true, Audit: true})
 	require.NoError(t, err)
 	require.True(t, report.DryRun)
 	require.Equal(t, map[string]*outbox.Finding{
@@ -107,6 +108,10 @@ func TestReconciler_DryRunFindsAndChangesNothing(t *testing.T) {
 		outbox.FoundHopeless: {Found: 1, IDs: []string{"2"}},
 		outbox.FoundKept:     {Found: 1, IDs: []string{"1"}},
 	}, report.Findings)
+	require.Zero(t, report.Purged)
+	report, err = rec.Purge(t.Context(), true)
+	require.NoError(t, err)
+	require.True(t, report.DryRun)
 	require.Equal(t, 2, report.Purged)
 	require.Empty(t, cmp.Diff(before, l.rows(t)))
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_unrouted"))
@@ -404,7 +409,7 @@ func TestScenario33_PassThatIsEndedInTheMiddleStopsCleanly(t *testing.T) {
 	require.InDelta(t, scheduled, mended, 200, "the chunk under way may be written without being counted")
 	run := l.run(t, report.Run)
 	require.Equal(t, outbox.RunIncomplete, run.State)
-	require.Contains(t, run.Error, "the pass was ended: SIGTERM")
+	require.Contains(t, run.Error, "the run was ended: SIGTERM")
 	require.Equal(t, scheduled, l.count(t, "state = 'scheduled'"), "nothing is written afterwards")
 
 	report, err = l.reconciler(t, outbox.ReconcileConfig{}).Run(t.Context(), outbox.Scope{})

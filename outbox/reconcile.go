@@ -40,7 +40,7 @@ type ReconcileConfig struct {
 
 // Reconciler finds what the broker has lost and schedules it again, audits, and deletes what is finished for long. It is safe
 // for concurrent use. Of all passes that are begun at the same time on one ledger, by whatever process, one works and the others
-// return at once; the same holds for audits and for re-arms.
+// return at once; the same holds for audits, for re-arms and for purges.
 //
 // A run takes a connection out of the store's pool for itself; Checks need another one.
 type Reconciler struct {
@@ -72,8 +72,8 @@ func NewReconciler(store *Store, cfg ReconcileConfig) (*Reconciler, error) {
 	return &Reconciler{store: store, cfg: cfg}, nil
 }
 
-// Run makes a pass: it schedules again what an earlier life of the broker held and what is overdue, and deletes what has been
-// finished for longer than StoreConfig.Retention. With Scope.Audit it then audits.
+// Run makes a pass: it schedules again what an earlier life of the broker held and what is overdue. With Scope.Audit it then audits.
+// It deletes nothing: that is Purge.
 //
 // Each part works in chunks of a few hundred rows by primary key. A row that somebody has locked is left to the next pass, and one
 // that cannot be written is reported (FoundBroken) and does not keep the others from being mended. A part that ends with an error
@@ -136,7 +136,7 @@ func (r *Reconciler) record(ctx context.Context, kind RunKind, scope Scope, requ
 	return p.report, err
 }
 
-// pass does the daily work. What another process is at, as it may be in an audit, is left to that one.
+// pass does the work of each minute. It must not take long, as what it mends waits for it: so purging is no part of it. What another process is at, as it may be in an audit, is left to that one.
 func (r *Reconciler) pass(ctx context.Context, rc *runConn, p *Pass) {
 	if p.scope.Audit {
 		got, err := rc.lock(ctx, RunPass)
@@ -153,7 +153,6 @@ func (r *Reconciler) pass(ctx context.Context, rc *runConn, p *Pass) {
 		rc.unlock(ctx, RunRearm)
 	}
 	p.run(ctx, "schedule overdue messages again", func(ctx context.Context, p *Pass) error { return r.overdue(ctx, rc, p) })
-	p.run(ctx, "purge", func(ctx context.Context, p *Pass) error { return r.purge(ctx, rc, p) })
 }
 
 // partRearm is the part of a pass that Rearm consists of.

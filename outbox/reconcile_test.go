@@ -200,7 +200,7 @@ func TestUnrouted_IsKeptAndScheduledAgain(t *testing.T) {
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_unrouted WHERE reason = 'foreign'"))
 }
 
-func TestReconciler_PurgesWhatHasBeenFinishedForLong(t *testing.T) {
+func TestPurge_DeletesWhatHasBeenFinishedForLong(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})
 	rec, err := outbox.NewReconciler(l.Store, outbox.ReconcileConfig{})
@@ -215,15 +215,22 @@ func TestReconciler_PurgesWhatHasBeenFinishedForLong(t *testing.T) {
 	l.exec(t, "INSERT INTO outbox_unrouted (reason, kept_at) VALUES ('old', UTC_TIMESTAMP(6) - INTERVAL 8 DAY), ('new', UTC_TIMESTAMP(6))")
 	l.exec(t, `INSERT INTO outbox_reconcile_runs (kind, state, requested_at) VALUES ('pass', 'completed', UTC_TIMESTAMP(6) - INTERVAL 8 DAY)`)
 	l.exec(t, "INSERT INTO outbox_relays (owner, seen_at) VALUES ('old', UTC_TIMESTAMP(6) - INTERVAL 2 HOUR), ('new', UTC_TIMESTAMP(6))")
-	report, err := rec.Run(t.Context(), outbox.Scope{})
+	rows := l.count(t, "TRUE")
+	report, err := rec.Purge(t.Context(), true)
 	require.NoError(t, err)
-	require.Equal(t, 1200*3+1200*4+2, report.Purged, "with a kept delivery and the record of a run")
+	const old = 1200*3 + 1200*4 + 3 // with a kept delivery, the record of a run and a relay
+	require.Equal(t, old, report.Purged)
+	require.Equal(t, rows, l.count(t, "TRUE"), "a dry run counts")
+	require.Equal(t, 2, l.scalar(t, "SELECT COUNT(*) FROM outbox_relays"))
+	report, err = rec.Purge(t.Context(), false)
+	require.NoError(t, err)
+	require.Equal(t, old, report.Purged)
 	require.Zero(t, l.count(t, "topic = 'old' AND state IN ('done', 'canceled')"))
 	require.Equal(t, 1200*(1+2+5), l.count(t, "topic = 'old'"), "live rows are never purged")
 	require.Equal(t, 250, l.count(t, "topic = 'new'"))
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_unrouted"))
 	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_relays"))
-	require.Equal(t, 1, l.scalar(t, "SELECT COUNT(*) FROM outbox_reconcile_runs"), "its own")
+	require.Equal(t, 2, l.scalar(t, "SELECT COUNT(*) FROM outbox_reconcile_runs"), "its own")
 }
 
 func TestKeep_CutsWhatTheServerWouldNotTake(t *testing.T) {

@@ -21,6 +21,7 @@ const (
 	RunPass  RunKind = "pass"
 	RunAudit RunKind = "audit" // a pass with Scope.Audit
 	RunRearm RunKind = "rearm" // Reconciler.Rearm, when there was something to schedule again
+	RunPurge RunKind = "purge" // Reconciler.Purge, when there was something to delete
 )
 
 // RunState is how far a run of the reconciler has come.

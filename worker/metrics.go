@@ -71,7 +71,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		dead:       counter("duebox_dead_total", "Messages that have become dead and wait for an operator, by reason.", "reason"),
 		runs:       counter("duebox_reconcile_runs_total", "Runs of the reconciler, by kind and how they ended.", "kind", "outcome"),
 		runSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "duebox_reconcile_seconds", Help: "How long a run of the reconciler took.", Buckets: prometheus.ExponentialBuckets(.005, 4, 9),
+			Name: "duebox_reconcile_seconds", Help: "How long a run of the reconciler took.", Buckets: prometheus.ExponentialBuckets(.005, 4, 11),
 		}, []string{"kind"}),
 		lastRun:     gauge("duebox_reconcile_last_success_timestamp_seconds", "When a run of this kind was last completed, by any worker; 0: not known yet.", "kind"),
 		found:       counter("duebox_reconcile_found_total", "What runs of the reconciler have found, by kind; what stays is found again.", "finding"),
@@ -115,7 +115,7 @@ func (m *metrics) preset(namespace string, topics []string, checks []outbox.Chec
 	for _, reason := range []string{"attempts", "unpublishable", "overdue", "unrouted"} {
 		m.dead.WithLabelValues(reason)
 	}
-	for _, kind := range []outbox.RunKind{outbox.RunPass, outbox.RunAudit, outbox.RunRearm} {
+	for _, kind := range []outbox.RunKind{outbox.RunPass, outbox.RunAudit, outbox.RunRearm, outbox.RunPurge} {
 		m.runSeconds.WithLabelValues(string(kind))
 		for _, outcome := range []string{runCompleted, runSkipped, runError} {
 			m.runs.WithLabelValues(string(kind), outcome)

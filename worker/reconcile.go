@@ -19,11 +19,22 @@ func (w *Worker) reconciling() []Routine {
 	}
 	return []Routine{
 		{Name: "reconcile", Schedule: w.cfg.ReconcileSchedule, Run: run(outbox.RunPass, outbox.Scope{})},
+		// A routine of its own, and not a part of the pass: it may last for long, and would have the clock skip passes.
+		{Name: "purge", Schedule: w.cfg.ReconcileSchedule, Run: w.purge},
 		{Name: "audit", Schedule: w.cfg.AuditSchedule, Run: run(outbox.RunAudit, outbox.Scope{Audit: true})},
 		{Name: "requested reconcile runs", Schedule: "@every 2s", Run: w.runRequested},
 	}
 }
 
+func (w *Worker) purge(ctx context.Context) error {
+	report, err := w.reconciler.Purge(ctx, false)
+	if report.Run != 0 || report.Skipped || err != nil { // else there was nothing to delete
+		w.noteRun(ctx, outbox.RunPurge, report, err)
+	}
+	return err
+}
+
+// runRequested makes the pass or the audit that was asked for over HTTP. Purging is not asked for: the clock does it.
 func (w *Worker) runRequested(ctx context.Context) error {
 	report, err := w.reconciler.RunRequested(ctx)
 	if report.Run == 0 { // none was, or another has it

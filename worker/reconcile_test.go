@@ -78,7 +78,42 @@ func TestScenario33_NothingIsWrittenAfterTheWorkerHasEnded(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 	n := p.count(t, "SELECT COUNT(*) FROM written_by_check")
 	require.Equal(t, 1, p.count(t, `SELECT COUNT(*) FROM outbox_reconcile_runs
-		WHERE kind = 'audit' AND state = 'incomplete' AND last_error LIKE '%the pass was ended%'`), "with a true record")
+		WHERE kind = 'audit' AND state = 'incomplete' AND last_error LIKE '%the run was ended%'`), "with a true record")
 	require.Equal(t, n, p.count(t, "SELECT COUNT(*) FROM written_by_check"))
 	require.Zero(t, p.count(t, "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE()"))
+}
+
+// What is overdue is repaired while the same worker deletes what is expired, which takes much longer than the pause between two passes.
+func TestWorker_APurgeHoldsUpNoPass(t *testing.T) {
+	t.Parallel()
+	const expired = 100_000
+	p := newPlace(t, topic)
+	w, _ := p.start(t, worker.Config{ReconcileSchedule: "@every 1s", AuditSchedule: "@yearly"}, map[string]worker.Effect{topic: written})
+	require.Eventually(t, ready(t, w), patience, tick)
+	require.True(t, containsLine(get(t, w.Routes(), "/metrics", "").Body.String(), `duebox_reconcile_runs_total{kind="purge",outcome="completed"} 0`),
+		"where there is nothing to delete there is no run")
+	const old = `INSERT INTO outbox_messages (shard, topic, content_type, payload, state, due_at, available_at, created_at)
+		VALUES (0, 'old', 'a/b', '', 'done', '2026-01-01', ?, '2026-01-01')`
+	p.exec(t, old, "2026-01-02")
+	require.Eventually(t, func() bool {
+		shown := get(t, w.Routes(), "/metrics", "").Body.String()
+		return containsLine(shown, `duebox_reconcile_runs_total{kind="purge",outcome="completed"} 1`) &&
+			containsLine(shown, `duebox_reconcile_seconds_count{kind="purge"} 1`)
+	}, patience, tick)
+
+	p.exec(t, old, "2099-01-01")
+	for rows := 1; rows < expired; rows *= 2 {
+		p.exec(t, `INSERT INTO outbox_messages (shard, topic, content_type, payload, state, due_at, available_at, created_at)
+			SELECT id % 16, topic, content_type, payload, state, due_at, available_at, created_at FROM outbox_messages LIMIT ?`, expired-rows)
+	}
+	p.exec(t, "UPDATE outbox_messages SET available_at = '2026-01-02'")
+	left := func() int { return p.count(t, "SELECT COUNT(*) FROM outbox_messages WHERE topic = 'old'") }
+	require.Eventually(t, func() bool { return left() < expired }, patience, tick)
+	p.exec(t, `INSERT INTO outbox_messages (shard, topic, content_type, payload, state, due_at, available_at, created_at)
+		VALUES (0, ?, 'a/b', '', 'published', '2026-01-01', UTC_TIMESTAMP(6), '2026-01-01')`, topic)
+	require.Eventually(t, func() bool { return p.count(t, "SELECT COUNT(*) FROM effects") == 1 }, patience, tick)
+	require.Equal(t, 1, p.count(t, "SELECT repairs FROM outbox_messages WHERE topic = ?", topic))
+	require.Greater(t, left(), expired/2, "while it was purging")
+	require.Equal(t, 2, p.count(t, "SELECT COUNT(*) FROM outbox_reconcile_runs WHERE kind = 'purge'"), "and the same purge still")
+	require.Equal(t, 1, p.count(t, "SELECT COUNT(*) FROM outbox_reconcile_runs WHERE kind = 'purge' AND state = 'running'"))
 }

@@ -58,7 +58,7 @@ type Config struct {
 	Workers, Prefetch int
 	// DrainTimeout is how long Run may take to finish what is in flight when its context has ended. Default 20 s.
 	DrainTimeout time.Duration
-	// ReconcileSchedule is when the reconciler makes a pass, see Routine. Default: each minute.
+	// ReconcileSchedule is when the reconciler makes a pass, and beside it a purge, see Routine. Default: each minute.
 	ReconcileSchedule string
 	// AuditSchedule is when it audits, see outbox.Scope. Default: each night at 03:17.
 	AuditSchedule string

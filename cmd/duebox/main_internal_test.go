@@ -214,6 +214,52 @@ func TestReconcile_ExitCodes(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "faults found: 1")
 
+	// What is expired is deleted after the pass, and told of in one report with it.
+	expire := func() {
+		_, err := db.ExecContext(t.Context(), `INSERT INTO outbox_messages (shard, topic, state, due_at, available_at, content_type, payload, created_at)
+			VALUES (0, 'nobody', 'done', '2026-01-01', '2026-01-01', 'x', '', '2026-01-01'), (1, 'nobody', 'canceled', '2026-01-01', '2026-01-01', 'x', '', '2026-01-01')`)
+		require.NoError(t, err)
+	}
+	expire()
+	code, stdout, stderr = execute(t, env, "reconcile", "--dry-run")
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, ", to be purged 2, in ")
+	code, stdout, stderr = execute(t, env, "reconcile", "--audit", "--json")
+	require.Zero(t, code, stderr)
+	report = outbox.Report{}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
+	require.True(t, report.Audit)
+	require.Equal(t, 2, report.Purged)
+	code, stdout, stderr = execute(t, env, "reconcile")
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, ", purged 0, in ")
+	expire()
+	purging, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = purging.Close() }()
+	_, err = purging.ExecContext(t.Context(), "DO GET_LOCK(CONCAT('duebox.purge.', LEFT(SHA2(DATABASE(), 256), 32)), 0)")
+	require.NoError(t, err)
+	code, stdout, stderr = execute(t, env, "reconcile", "--wait=500ms")
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, ", purged 0, in ")
+	require.Contains(t, stdout, "  left to another process that is at it: the purge\n")
+	_, err = purging.ExecContext(t.Context(), "DO RELEASE_LOCK(CONCAT('duebox.purge.', LEFT(SHA2(DATABASE(), 256), 32)))")
+	require.NoError(t, err)
+	for range 5 {
+		expire()
+	}
+	for _, refer := range []string{
+		"CREATE TABLE evidence (message BIGINT, FOREIGN KEY (message) REFERENCES outbox_messages (id))",
+		"INSERT INTO evidence SELECT id FROM outbox_messages WHERE state = 'done'",
+	} {
+		_, err = db.ExecContext(t.Context(), refer)
+		require.NoError(t, err)
+	}
+	code, stdout, stderr = execute(t, env, "reconcile")
+	require.Equal(t, 2, code)
+	require.Contains(t, stdout, ", incomplete: ")
+	require.Contains(t, stderr, "purge done messages: ")
+
 	// Somebody else's pass does not end.
 	conn, err := db.Conn(t.Context())
 	require.NoError(t, err)

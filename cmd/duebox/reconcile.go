@@ -27,9 +27,9 @@ func newReconcile() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "reconcile",
 		Short: "Make one pass of the reconciler: find what the broker has lost and schedule it again",
-		Long: `Make one pass of the reconciler: find what the broker has lost and schedule it again, and delete
-what has been finished for longer than RETENTION. With --audit also compare orders and stock with the
-ledger, and report what waits for an operator.
+		Long: `Make one pass of the reconciler: find what the broker has lost and schedule it again. Then delete
+what has been finished for longer than RETENTION, unless a worker is at that already. With --audit also
+compare orders and stock with the ledger, and report what waits for an operator.
 
 Exit codes: 0 the pass is complete, 2 it could not run to its end, and with --check 1 if it has found anything.`,
 		Args: cobra.NoArgs,
@@ -96,10 +96,29 @@ func reconcile(c *cobra.Command, scope outbox.Scope, wait time.Duration) (outbox
 	if err != nil {
 		return outbox.Report{}, err
 	}
-	return alone(c.Context(), reconciler, scope, wait)
+	return passAndPurge(c.Context(), reconciler, scope, wait)
 }
 
-// alone makes a pass, after the one that is under way elsewhere.
+// passAndPurge tells of both in one report. A purge of another process may last for an hour, and is not waited for.
+func passAndPurge(ctx context.Context, r *outbox.Reconciler, scope outbox.Scope, wait time.Duration) (outbox.Report, error) {
+	report, err := alone(ctx, r, scope, wait)
+	if report.Run == 0 || ctx.Err() != nil {
+		return report, err
+	}
+	purge, purgeErr := r.Purge(ctx, scope.DryRun)
+	report.Purged = purge.Purged
+	report.Seconds += purge.Seconds
+	report.Errors = append(report.Errors, purge.Errors...)
+	if purge.Skipped {
+		report.Left = append(report.Left, "the purge")
+	}
+	if purgeErr != nil && purge.Run == 0 {
+		report.Errors = append(report.Errors, purgeErr.Error())
+	}
+	return report, errors.Join(err, purgeErr)
+}
+
+// alone makes a pass or an audit, after the one that is under way elsewhere.
 func alone(ctx context.Context, r *outbox.Reconciler, scope outbox.Scope, wait time.Duration) (outbox.Report, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, wait, errors.New("another pass was under way all the time"))
 	defer cancel()

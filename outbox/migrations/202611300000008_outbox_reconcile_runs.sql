@@ -1,9 +1,9 @@
 -- +goose Up
--- One row for each pass of the reconciler, from when it is requested or begun. Only who holds the lock of a kind runs it, so a
+-- One row for each run of the reconciler, from when it is requested or begun. Only who holds the lock of a kind runs it, so a
 -- row of that kind that is still running when another takes the lock belongs to a process that has ended.
 CREATE TABLE IF NOT EXISTS outbox_reconcile_runs (
   id           BIGINT        NOT NULL AUTO_INCREMENT,
-  kind         ENUM('pass', 'audit', 'rearm') NOT NULL,
+  kind         ENUM('pass', 'audit', 'rearm', 'purge') NOT NULL,
   state        ENUM('requested', 'running', 'completed', 'incomplete') NOT NULL,
   dry_run      BOOLEAN       NOT NULL DEFAULT FALSE,
   owner        VARBINARY(64) NULL,
