@@ -136,7 +136,8 @@ func (r *Reconciler) record(ctx context.Context, kind RunKind, scope Scope, requ
 	return p.report, err
 }
 
-// pass does the work of each minute. It must not take long, as what it mends waits for it: so purging is no part of it. What another process is at, as it may be in an audit, is left to that one.
+// pass does the work of each minute. It must not take long, as what it mends waits for it: so purging is no part of it. What another
+// process is at, as it may be in an audit, is left to that one.
 func (r *Reconciler) pass(ctx context.Context, rc *runConn, p *Pass) {
 	if p.scope.Audit {
 		got, err := rc.lock(ctx, RunPass)
