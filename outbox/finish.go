@@ -23,7 +23,7 @@ func (e *RefusedError) Error() string { return "outbox: the delivery is " + stri
 // copy of the delivery be let through, until Finish has been called. The effect is at-least-once, and id and generation are what to
 // deduplicate it by.
 //
-// Of d it takes ID, Generation, and Store unless that is empty. It waits for deliveries up to a second ahead of their due time, and
+// Of d it takes ID, Generation, and Store, and Topic with Key, unless those are empty. It waits for deliveries up to a second ahead of their due time, and
 // writes nothing: one that is earlier is the caller's to keep until then.
 func (s *Store) MayRun(ctx context.Context, d Delivery) error {
 	for {
@@ -44,7 +44,7 @@ func (s *Store) MayRun(ctx context.Context, d Delivery) error {
 // error, for as long as the done message is kept. A *RefusedError says that it was not done: the message has been withdrawn or
 // moved since MayRun, is dead, or is not due.
 //
-// Of d it takes ID, Generation, and Store unless that is empty.
+// Of d it takes ID, Generation, and Store, and Topic with Key, unless those are empty.
 func (s *Store) Finish(ctx context.Context, d Delivery) error {
 	for rerun := 0; ; rerun++ {
 		v, err := s.judge(ctx, d)
@@ -84,6 +84,7 @@ func (s *Store) finish(ctx context.Context, d Delivery) (int64, error) {
 // verdict is what a reading of its row says of a delivery. Without an outcome it may take effect.
 type verdict struct {
 	outcome     Outcome
+	why         string // for OutcomeUnknown
 	topic       string
 	early, late time.Duration
 }
@@ -95,7 +96,7 @@ func (v verdict) refusal() error {
 	return &RefusedError{v.outcome, v.early}
 }
 
-// judge reads the row by plain SELECT.
+// judge reads the row by plain SELECT. It compares with d what is there of store, topic and key.
 func (s *Store) judge(ctx context.Context, d Delivery) (v verdict, err error) {
 	ledger, err := s.StoreID(ctx)
 	if err != nil {
@@ -107,21 +108,21 @@ func (s *Store) judge(ctx context.Context, d Delivery) (v verdict, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var (
+		key               string
 		generation, early int64 // microseconds until due
 		state             State
 	)
 	// index: primary
-	err = s.sql.QueryRowContext(ctx, `SELECT topic, generation, state, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), due_at)
-		FROM outbox_messages WHERE id = ?`, d.ID).Scan(&v.topic, &generation, &state, &early)
-	if errors.Is(err, sql.ErrNoRows) {
-		return verdict{outcome: OutcomeUnknown}, nil
-	}
-	if err != nil {
-		return v, fmt.Errorf("read message %d: %w", d.ID, err)
-	}
+	err = s.sql.QueryRowContext(ctx, `SELECT topic, COALESCE(message_key, ''), generation, state,
+			TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), due_at)
+		FROM outbox_messages WHERE id = ?`, d.ID).Scan(&v.topic, &key, &generation, &state, &early)
 	switch {
-	case generation < d.Generation:
-		v.outcome = OutcomeUnknown
+	case errors.Is(err, sql.ErrNoRows):
+		return verdict{outcome: OutcomeUnknown, why: "no message has this id"}, nil
+	case err != nil:
+		return v, fmt.Errorf("read message %d: %w", d.ID, err)
+	case generation < d.Generation || d.Topic != "" && (v.topic != d.Topic || key != d.Key):
+		v.outcome, v.why = OutcomeUnknown, "topic, key or generation are not those of the message with this id"
 	case generation > d.Generation:
 		v.outcome = OutcomeStale
 	case state == Done:

@@ -166,36 +166,18 @@ func upTo(d time.Duration) time.Duration {
 
 // explain says why the guard did not match. An empty outcome means: try again after wait.
 func (s *Store) explain(ctx context.Context, d Delivery) (outcome Outcome, wait time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
-	var (
-		topic, key string
-		generation int64
-		state      State
-		early      int64 // microseconds until due
-	)
-	err = s.sql.QueryRowContext(ctx, `SELECT topic, COALESCE(message_key, ''), generation, state,
-			TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), due_at)
-		FROM outbox_messages WHERE id = ?`, d.ID).Scan(&topic, &key, &generation, &state, &early)
+	v, err := s.judge(ctx, d)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return OutcomeUnknown, 0, s.keepDelivery(ctx, d, OutcomeUnknown, "no message has this id")
 	case err != nil:
-		return "", 0, fmt.Errorf("read message %d: %w", d.ID, err)
-	case topic != d.Topic || key != d.Key || generation < d.Generation:
-		return OutcomeUnknown, 0, s.keepDelivery(ctx, d, OutcomeUnknown, "topic, key or generation are not those of the message with this id")
-	case generation > d.Generation:
-		return OutcomeStale, 0, nil
-	case state == Done:
-		return OutcomeDuplicate, 0, nil
-	case state == Canceled:
-		return OutcomeCanceled, 0, nil
-	case state == Dead:
-		return OutcomeDead, 0, nil
-	case early <= earlySlack.Microseconds():
-		return "", max(0, time.Duration(early)*time.Microsecond), nil
+		return "", 0, err
+	case v.outcome == OutcomeUnknown:
+		return OutcomeUnknown, 0, s.keepDelivery(ctx, d, OutcomeUnknown, v.why)
+	case v.outcome == OutcomeEarly && v.early <= earlySlack:
+		return "", v.early, nil
+	case v.outcome == OutcomeEarly:
+		return s.putBack(ctx, d)
 	}
-	return s.putBack(ctx, d)
+	return v.outcome, 0, nil
 }
 
 // putBack schedules a message that arrived early, to be published without delay at its due time: a broker that fires too
