@@ -14,8 +14,10 @@ const (
 	// How long after such a wait other deliveries ask before they wait: who has locked one row for so long may have locked
 	// hundreds, and waiting for each would stop the topic.
 	crowdedFor = 10 * time.Second
-	// The settler holds a row for milliseconds, and is not to be taken for somebody who holds it for long.
+	// The settler holds a row for milliseconds, and is not to be taken for somebody who holds it for long: so who finds a row locked looks
+	// once more, unless so many were before, in a row, that somebody has locked very many.
 	lockedAgain = 100 * time.Millisecond
+	lockedMany  = 20
 	// An effect that has waited in vain for a row of its own is put off without counting, until its message is so late. One that
 	// locks itself out must come to an end.
 	patientFor = time.Hour
@@ -32,11 +34,16 @@ func (s *Store) isCrowded() bool { return time.Now().UnixNano() < s.crowded.Load
 // setCrowded notes that a delivery has waited in vain.
 func (s *Store) setCrowded() { s.crowded.Store(time.Now().Add(crowdedFor).UnixNano()) }
 
-// staysLocked is isLocked, twice.
+// staysLocked tells the same of who holds it for long.
 func (s *Store) staysLocked(ctx context.Context, id int64) (bool, error) {
 	locked, err := s.isLocked(ctx, id)
 	if err != nil || !locked {
+		s.streak.Store(0)
 		return false, err
+	}
+	if s.streak.Add(1) > lockedMany {
+		s.setCrowded()
+		return true, nil
 	}
 	if err := sleep(ctx, lockedAgain); err != nil {
 		return false, err

@@ -27,7 +27,7 @@ func (l ledger) lock(t *testing.T, ids ...int64) (unlock func()) {
 func TestHandle_LeavesAMessageThatStaysLocked(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})
-	ids := make([]int64, 20)
+	ids := make([]int64, 200)
 	for i := range ids {
 		ids[i] = l.enqueue(t, outbox.Message{}).ID
 	}

@@ -35,6 +35,7 @@ type Store struct {
 	clock clock
 
 	overran atomic.Int64 // effects that were given up and have not returned
+	streak  atomic.Int64 // deliveries in a row whose rows were locked
 	crowded atomic.Int64 // until when deliveries ask whether their rows are locked before they wait; nanoseconds since 1970
 
 	mu sync.Mutex
