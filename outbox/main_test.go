@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("gorm.io/gorm/internal/lru.NewLRU[...].func1"))
 }
 
-const wait = 20 * time.Second
+const wait = time.Minute
 
 // ledger is a store on a database of the test's own.
 type ledger struct {

@@ -29,6 +29,7 @@ const (
 	erReadOnlyMode       = 1836
 	erQueryInterrupt     = 1317
 	erConnKilled         = 1927 // MariaDB
+	erIdleTooLong        = 4031 // MySQL, before it closes a connection that has said nothing for wait_timeout
 )
 
 func mysqlNumber(err error) uint16 {
@@ -52,7 +53,7 @@ func IsRetryable(err error) bool {
 // same will work when that is over.
 func IsOutage(err error) bool {
 	switch mysqlNumber(err) {
-	case erDiskFull, erGetErrno, erRecordFileFull, erUserConnCount, erServerShutdown, erConnCount, erOptionPrevents, erReadOnlyMode, erQueryInterrupt, erConnKilled:
+	case erDiskFull, erGetErrno, erRecordFileFull, erUserConnCount, erServerShutdown, erConnCount, erOptionPrevents, erReadOnlyMode, erQueryInterrupt, erConnKilled, erIdleTooLong:
 		return true
 	}
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||

@@ -146,12 +146,15 @@ func TestPublisher_WaitsForAConnectionUntilTheContextEnds(t *testing.T) {
 func TestPublisher_MessageThatCannotBeEncodedHarmsNoNeighbour(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, shared(t, topic), rabbitmq.PublisherConfig{})
-	batch := publications(1, 3, time.Now().Add(time.Hour))
-	batch[1].FireAt = time.Now().Add(60 * 24 * time.Hour)
+	batch := publications(1, 5, time.Now().Add(time.Hour))
+	batch[1].Headers = map[string]string{"long": strings.Repeat("x", 200_000)}
+	batch[3].FireAt = time.Now().Add(60 * 24 * time.Hour)
 	receipts := p.Publish(t.Context(), batch)
-	require.NoError(t, receipts[0].Err)
 	require.ErrorIs(t, receipts[1].Err, outbox.ErrUnpublishable)
-	require.NoError(t, receipts[2].Err)
+	require.ErrorIs(t, receipts[3].Err, outbox.ErrTooSoon, "the exchange would fire it at once")
+	for _, i := range []int{0, 2, 4} {
+		require.NoError(t, receipts[i].Err)
+	}
 }
 
 // The broker closes the channel for a message that is too large, and forgets the confirms of its neighbours.

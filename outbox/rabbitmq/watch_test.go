@@ -160,7 +160,7 @@ func TestConsumer_IsNotStartedAnewWithoutReason(t *testing.T) {
 		<-goOn
 		return in.handle(ctx, d)
 	}
-	const every = 5 * time.Millisecond
+	const every = 250 * time.Millisecond // longer than a delivery takes on a busy machine
 	w := watch(t, rabbitmq.Quorum, h, rabbitmq.ConsumerConfig{Workers: 1, Prefetch: 1}, every)
 	work, unrouted := w.network.tag(w.queue()), w.network.tag(w.namespace+".unrouted")
 	w.put(t, 1, 100)
@@ -168,10 +168,10 @@ func TestConsumer_IsNotStartedAnewWithoutReason(t *testing.T) {
 	same := func() bool {
 		return w.network.tag(w.queue()) == work && w.network.tag(w.namespace+".unrouted") == unrouted
 	}
-	require.Never(t, func() bool { return !same() }, 100*every, every, "busy")
+	require.Never(t, func() bool { return !same() }, 10*every, tick, "busy")
 	close(goOn)
 	require.Eventually(t, func() bool { return len(in.deliveries()) == 100 }, patience, tick)
-	require.Never(t, func() bool { return !same() }, 100*every, every, "idle")
+	require.Never(t, func() bool { return !same() }, 10*every, tick, "idle")
 	for _, d := range in.deliveries() {
 		require.Zero(t, d.Redeliveries)
 	}
