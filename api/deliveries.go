@@ -47,6 +47,7 @@ func (s *Server) finishDelivery(c *gin.Context) (reply, error) {
 		return reply{}, err
 	}
 	d := outbox.Delivery{ID: id, Generation: in.integer("generation")}
+	in.faults.Check(d.Generation > 0, "generation", generationRule)
 	d.Store, _ = in.optionalText("store")
 	if err := in.end(); err != nil {
 		return reply{}, err

@@ -115,11 +115,14 @@ func (s *Server) withdrawMessage(c *gin.Context) (reply, error) {
 func pathMessage(c *gin.Context) (topic, key string, err error) {
 	var bad model.Faults
 	topic, err = url.PathUnescape(c.Param("topic"))
-	bad.Check(err == nil && outbox.ValidTopic(topic), "topic", model.IDRule)
+	bad.Check(err == nil && outbox.ValidTopic(topic) && !isDots(topic), "topic", model.IDRule+", and not . or ..")
 	key, err = url.PathUnescape(c.Param("key"))
-	bad.Check(err == nil && outbox.ValidKey(key), "key", "must be printable UTF-8 of 1 to 191 bytes, percent-encoded")
+	bad.Check(err == nil && outbox.ValidKey(key) && !isDots(key), "key", "must be printable UTF-8 of 1 to 191 bytes, percent-encoded, and not . or ..")
 	return topic, key, bad.Err()
 }
+
+// isDots tells a segment that clients resolve instead of sending it, percent-encoded or not (WHATWG URL).
+func isDots(segment string) bool { return segment == "." || segment == ".." }
 
 // ownMessage is pathMessage for a request that writes: the order service's messages are not for others to disarm.
 func ownMessage(c *gin.Context) (topic, key string, err error) {
@@ -172,12 +175,16 @@ func (o *object) due() (due time.Time, delay time.Duration, given bool) {
 }
 
 // passOn adds the headers of the request that travel with the message: those of a trace, and the attributes of a CloudEvent in binary
-// content mode. What the body says of the same name stays.
+// content mode. What the body says of the same name stays. A traceparent that is none is ignored, and tracestate with it, as W3C Trace
+// Context asks: it may be a proxy's.
 func passOn(h http.Header, headers map[string]string, bad *model.Faults) map[string]string {
+	traced := len(h.Values(outbox.HeaderTraceparent)) == 1 && outbox.ValidTraceparent(h.Get(outbox.HeaderTraceparent))
 	for name, values := range h {
 		name = strings.ToLower(name)
 		value := values[0]
 		switch {
+		case !traced && (name == outbox.HeaderTraceparent || name == outbox.HeaderTracestate):
+			continue
 		case name == outbox.HeaderTracestate:
 			value = strings.Join(values, ",")
 		case name != outbox.HeaderTraceparent && !strings.HasPrefix(name, outbox.HeaderCloudEvent):

@@ -59,7 +59,7 @@ type Config struct {
 	OrderTimeoutFlash time.Duration `env:"ORDER_TIMEOUT_FLASH" envDefault:"10m"`
 	// The same for presales.
 	OrderTimeoutPresale time.Duration `env:"ORDER_TIMEOUT_PRESALE" envDefault:"24h"`
-	// How long before its due time an order's buyer is reminded, unless that is over when the order is placed. `0`: not at all.
+	// How long before its due time an order's buyer is reminded, unless that is over when the order is placed or its due time moved. `0`: not at all.
 	OrderRemindBefore time.Duration `env:"ORDER_REMIND_BEFORE" envDefault:"5m"`
 	// When the reconciler makes a pass, and beside it deletes what `RETENTION` is over for: five cron fields in UTC, or a descriptor such as `@hourly` or `@every 30s`.
 	ReconcileSchedule string `env:"RECONCILE_SCHEDULE" envDefault:"* * * * *"`

@@ -47,7 +47,7 @@ func checkHeader(name, value string) error {
 		return invalid("headers", "header %q has a value that is not printable UTF-8", name)
 	case special && name != lower:
 		return invalid("headers", "header name %q must be written in lower case", clip(name))
-	case name == HeaderTraceparent && !isTraceparent(value):
+	case name == HeaderTraceparent && !ValidTraceparent(value):
 		return invalid("headers", "traceparent %q is not that of W3C Trace Context", clip(value))
 	case name == HeaderTracestate && (len(value) > maxTracestate || !isASCII(value)):
 		return invalid("headers", "tracestate is not printable ASCII of at most %d bytes", maxTracestate)
@@ -55,9 +55,9 @@ func checkHeader(name, value string) error {
 	return nil
 }
 
-// isTraceparent is section 3.2 of W3C Trace Context: 00, the trace's id, the parent's, and flags. Versions to come may have more
-// after that.
-func isTraceparent(s string) bool {
+// ValidTraceparent reports whether s can be the header traceparent, by section 3.2 of W3C Trace Context: 00, the trace's id, the parent's,
+// and flags. Versions to come may have more after that.
+func ValidTraceparent(s string) bool {
 	const version, trace, parent, whole = 2, 3 + 32, 3 + 32 + 1 + 16, 3 + 32 + 1 + 16 + 1 + 2
 	if len(s) < whole || s[version] != '-' || s[trace] != '-' || s[parent] != '-' {
 		return false

@@ -172,7 +172,7 @@ func checkName(topic, key string) error {
 
 // checkDue keeps due times within what DATETIME holds and the wire's int64 microseconds express.
 func checkDue(t time.Time) error {
-	if y := t.UTC().Year(); y < 1970 || y > 9998 {
+	if y := t.UTC().Add(time.Microsecond - 1).Year(); t.UTC().Year() < 1970 || y > 9998 { // it is rounded up
 		return invalid("due_at", "due time is in the year %d, not in 1970 to 9998", y)
 	}
 	return nil

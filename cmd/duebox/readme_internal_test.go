@@ -59,7 +59,7 @@ func TestREADME_HTTPExamplesWork(t *testing.T) {
 		`"available":100`, `"status":"pending"`, `{"orders":[{`, `"status":"paid"`, `"status":"closed","close_reason":"user"`,
 		`.000000Z","created_at"`, `"available":96,"reserved":2,"sold":2`,
 		`"state":"scheduled","generation":1`, `"status":412`, `"generation":2,"due_at":"2035-01-01T00:00:00.000000Z"`, `"generation":3`, `"key":"cart-42"`,
-		`"state":"run"`, `"state":"done"`, `"state":"done","generation":3`, `"tracked":false`,
+		`"state":"run"`, `"state":"done"`, `"state":"done","generation":3`, `"state":"scheduled","generation":1`,
 	} {
 		require.Contains(t, answers[i], part)
 	}

@@ -14,7 +14,8 @@ for (const [name, value] of Object.entries({ AMQP_URL, API_URL, TOPIC })) {
 
 // effect is what this is all for. One that throws runs again, after a second.
 async function effect(message) {
-  console.log(JSON.stringify({ ...message, payload: message.payload.toString(), at: new Date().toISOString() }));
+  const { headers, ...rest } = message;
+  console.log(JSON.stringify({ ...rest, payload: message.payload.toString(), at: new Date().toISOString() }));
 }
 
 const stopping = new AbortController();
@@ -55,19 +56,35 @@ async function finish({ id, generation, store }) {
   }
 }
 
+// Effects that run in this process, by message and generation: a copy of a delivery waits for the other, and then asks.
+const running = new Map();
+
+async function run(message) {
+  const name = `${message.id}-${message.generation}`;
+  while (running.has(name)) await running.get(name).catch(() => {});
+  const one = (async () => {
+    if (!(await mayRun(message))) return;
+    await effect(message);
+    await finish({ ...message, generation: Number(message.generation) });
+  })();
+  running.set(name, one);
+  try {
+    await one;
+  } finally {
+    running.delete(name);
+  }
+}
+
 // handle acknowledges a delivery once nothing more is to be done for it, and else gives it back.
 async function handle(channel, delivery) {
   const { headers, contentType } = delivery.properties;
   const message = {
     id: String(headers['duebox-id']), generation: String(headers['duebox-generation']), store: headers['duebox-store'],
     key: headers['duebox-key'], due: new Date(Number(headers['duebox-due']) / 1000).toISOString(),
-    contentType, payload: delivery.content,
+    contentType, payload: delivery.content, headers, // user-<name>, traceparent, tracestate, cloudEvents:<name>
   };
   try {
-    if (await mayRun(message)) {
-      await effect(message);
-      await finish({ ...message, generation: Number(message.generation) });
-    }
+    await run(message);
     channel.ack(delivery);
   } catch (error) {
     console.error(`message ${message.id}:`, error);
