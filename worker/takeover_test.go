@@ -21,8 +21,8 @@ func TestScenario25_RelayKilledWithABatchInFlight(t *testing.T) {
 	for name, dies := range map[string]step{
 		"published":   {Begins: []byte{0, 60, 0, 40}, When: sent, Broker: true}, // basic.publish of AMQP 0-9-1
 		"confirmed":   {Begins: []byte{0, 60, 0, 80}, When: arrives, Broker: true},
-		"settling":    {Begins: []byte("state = 'published', published_at"), When: sent},
-		"has settled": {Begins: []byte("state = 'published', published_at"), When: answered},
+		"settling":    {Begins: []byte("finished_at = IF(untracked"), When: sent},
+		"has settled": {Begins: []byte("finished_at = IF(untracked"), When: answered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

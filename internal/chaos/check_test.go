@@ -36,10 +36,10 @@ func healthy(t *testing.T) (*sql.DB, *chaos.Ledger) {
 			('A', 'order-1', 1, 'reserve', 2, '2026-01-01'), ('A', 'order-1', 1, 'release', 2, '2026-01-01'),
 			('A', 'order-2', 1, 'reserve', 2, '2026-01-01'), ('A', 'order-2', 1, 'sell', 2, '2026-01-01'),
 			('A', 'order-3', 1, 'reserve', 2, '2026-01-01'), ('A', 'order-3', 1, 'release', 2, '2026-01-01')`,
-		`INSERT INTO outbox_messages (id, shard, topic, message_key, generation, state, due_at, content_type, payload, created_at) VALUES
-			(1, 0, 'order.expire', 'order-1', 2, 'done', '2026-01-01 00:01:00', '', '', '2026-01-01'),
-			(2, 0, 'order.expire', 'order-2', 1, 'canceled', '2026-01-01 00:02:00', '', '', '2026-01-01'),
-			(3, 0, 'order.expire', 'order-3', 1, 'canceled', '2026-01-01 00:02:00', '', '', '2026-01-01')`,
+		`INSERT INTO outbox_messages (id, shard, topic, message_key, generation, state, due_at, available_at, content_type, payload, created_at) VALUES
+			(1, 0, 'order.expire', 'order-1', 2, 'done', '2026-01-01 00:01:00', '2026-01-08', '', '', '2026-01-01'),
+			(2, 0, 'order.expire', 'order-2', 1, 'canceled', '2026-01-01 00:02:00', '2026-01-08', '', '', '2026-01-01'),
+			(3, 0, 'order.expire', 'order-3', 1, 'canceled', '2026-01-01 00:02:00', '2026-01-08', '', '', '2026-01-01')`,
 		`INSERT INTO effects (message_id, generation, effected_at) VALUES (1, 2, '2026-01-01 00:01:00.1')`,
 		`INSERT INTO payments (payment_id, order_no, amount, received_at) VALUES
 			('pay-2', 'order-2', 200, '2026-01-01'), ('pay-3', 'order-3', 200, '2026-01-01')`,
@@ -129,8 +129,8 @@ func TestCheck_NamesPlantedViolations(t *testing.T) {
 		},
 		"effect of a reminder missing": {
 			sqls(`UPDATE outbox_messages SET state = 'done', topic = 'order.remind' WHERE id = 2`,
-				`INSERT INTO outbox_messages (id, shard, topic, message_key, state, due_at, content_type, payload, created_at) VALUES
-					(4, 0, 'order.expire', 'order-2', 'canceled', '2026-01-01 00:02:00', '', '', '2026-01-01')`),
+				`INSERT INTO outbox_messages (id, shard, topic, message_key, state, due_at, available_at, content_type, payload, created_at) VALUES
+					(4, 0, 'order.expire', 'order-2', 'canceled', '2026-01-01 00:02:00', '2026-01-08', '', '', '2026-01-01')`),
 			[]chaos.Rule{chaos.EffectOnce},
 		},
 		"effect of a canceled message": {

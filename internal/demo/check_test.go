@@ -35,10 +35,10 @@ func newBooks(t *testing.T) books {
 	b.exec(t, `INSERT INTO order_items (order_no, item, sku, quantity, price) VALUES ('o1', 0, 'A', 2, 10), ('o2', 0, 'A', 2, 10)`)
 	b.exec(t, `INSERT INTO payments (payment_id, order_no, amount, received_at) VALUES ('p1', 'o1', 20, '2026-01-01'), ('p2', 'o2', 20, '2026-01-02')`)
 	b.exec(t, `INSERT INTO refunds (payment_id, order_no, amount, recorded_at) VALUES ('p2', 'o2', 20, '2026-01-02')`)
-	b.exec(t, `INSERT INTO outbox_messages (id, shard, topic, message_key, state, due_at, content_type, payload, created_at, publishes) VALUES
-		(1, 0, 'order.expire', 'o1', 'canceled', '2026-01-01 00:30:00', 'x', '', '2026-01-01', 1),
-		(2, 0, 'order.expire', 'o2', 'done', '2026-01-01 00:30:00', 'x', '', '2026-01-01', 0),
-		(3, 0, 'order.remind', 'o2', 'done', '2026-01-01 00:25:00', 'x', '', '2026-01-01', 0)`)
+	b.exec(t, `INSERT INTO outbox_messages (id, shard, topic, message_key, state, due_at, available_at, content_type, payload, created_at, publishes) VALUES
+		(1, 0, 'order.expire', 'o1', 'canceled', '2026-01-01 00:30:00', '2026-01-08', 'x', '', '2026-01-01', 1),
+		(2, 0, 'order.expire', 'o2', 'done', '2026-01-01 00:30:00', '2026-01-08', 'x', '', '2026-01-01', 0),
+		(3, 0, 'order.remind', 'o2', 'done', '2026-01-01 00:25:00', '2026-01-08', 'x', '', '2026-01-01', 0)`)
 	b.exec(t, `INSERT INTO effects (message_id, generation, effected_at) VALUES
 		(2, 1, '2026-01-01 00:30:00.000001'), (3, 1, '2026-01-01 00:25:00.000001')`)
 	return b
