@@ -76,8 +76,8 @@ func TestDuebox_SaysWhatIsWrongAndExitsWithTwo(t *testing.T) {
 		{[]string{"api"}, nil, []string{"MYSQL_DSN: is required"}},
 		{[]string{"worker"}, []string{"GRACE=soon", "NAMESPACE=a b"}, []string{"MYSQL_DSN: is required", "AMQP_URL: is required", "GRACE: is \"soon\"", "NAMESPACE"}},
 		{[]string{"worker", "--log-level=loud"}, []string{"MYSQL_DSN=u@tcp(x)/d", "AMQP_URL=amqp://x"}, []string{`--log-level: is "loud"`}},
-		{[]string{"worker"}, []string{"MYSQL_DSN=u@tcp(127.0.0.1:1)/d?timeout=abc", "AMQP_URL=amqp://x", "DELAY_STRATEGY=tiers", "RECONCILE_SCHEDULE=99 * * * *"}, []string{
-			"MYSQL_DSN: want parameters", "DELAY_STRATEGY: is \"tiers\", want auto, plugin or hold", "RECONCILE_SCHEDULE: is \"99 * * * *\"",
+		{[]string{"worker"}, []string{"MYSQL_DSN=u@tcp(127.0.0.1:1)/d?timeout=abc", "AMQP_URL=amqp://x", "DELAY_STRATEGY=redis", "RECONCILE_SCHEDULE=99 * * * *"}, []string{
+			"MYSQL_DSN: want parameters", "DELAY_STRATEGY: is \"redis\", want auto, plugin, hold or tiers", "RECONCILE_SCHEDULE: is \"99 * * * *\"",
 		}},
 		{[]string{"api"}, []string{"MYSQL_DSN=u@tcp(127.0.0.1:1)/d?loc=Nowhere"}, []string{"MYSQL_DSN: unknown time zone Nowhere"}},
 		{[]string{"health"}, []string{"HTTP_ADDR=8080"}, []string{"HTTP_ADDR: want host:port"}},
