@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"database/sql"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -47,7 +48,10 @@ func newDelays(t *testing.T, all ...time.Duration) *delays {
 		defer d.mu.Unlock()
 		left := time.Until(p.FireAt)
 		if left > 0 && left > d.reach.Delay(left) {
-			d.early++
+			// A busy machine hands over late what was on time when it was read: it has missed its delay, and is read again.
+			if !slices.ContainsFunc(d.reach.Delays, func(delay time.Duration) bool { return left < delay && left > delay-time.Second }) {
+				d.early++
+			}
 			return outbox.ErrTooSoon
 		}
 		d.ahead[p.ID] = append(d.ahead[p.ID], left)
@@ -56,9 +60,10 @@ func newDelays(t *testing.T, all ...time.Duration) *delays {
 	return d
 }
 
-func (d *delays) config() outbox.RelayConfig {
-	return outbox.RelayConfig{Poll: quick, Reach: func() outbox.Reach { return d.reach }}
-}
+// Reach is what a relay asks whose settings have none.
+func (d *delays) Reach() outbox.Reach { return d.reach }
+
+func (d *delays) config() outbox.RelayConfig { return outbox.RelayConfig{Poll: quick} }
 
 func (d *delays) of(id int64) []time.Duration {
 	d.mu.Lock()

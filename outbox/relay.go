@@ -23,7 +23,8 @@ type RelayConfig struct {
 	Horizon time.Duration
 	// Reach is asked how far ahead of their time the publisher takes messages just now. What it does not take yet the relay reads
 	// about two seconds before, and hands each over at its millisecond: what was read is no more than a reading, so a crash
-	// loses nothing, and a message that is canceled or rescheduled in that time takes no effect. Default: any message at once.
+	// loses nothing, and a message that is canceled or rescheduled in that time takes no effect. Default: the
+	// publisher's method of this name, as that of package rabbitmq has one, else any message at once.
 	Reach func() Reach
 	// Grace is how long after its due time a published message may stay without effect before the reconciler looks
 	// into it. Default 30 s.
@@ -82,6 +83,9 @@ func NewRelay(store *Store, publisher Publisher, cfg RelayConfig) (*Relay, error
 	}
 	if cfg.Reach == nil {
 		cfg.Reach = anywhere
+		if p, ok := publisher.(interface{ Reach() Reach }); ok {
+			cfg.Reach = p.Reach
+		}
 	}
 	switch {
 	case store == nil || publisher == nil:
