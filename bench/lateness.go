@@ -15,8 +15,7 @@ import (
 const (
 	idleStep = 25 * time.Millisecond // between two messages of the idle part: there is never more than one to do
 	// Until the first message is due: all rows are written by then, and have some time to spend in a tier.
-	idleAhead  = 5 * time.Second
-	burstAhead = 20 * time.Second
+	idleAhead = 5 * time.Second
 )
 
 // latenessTiers are what the messages of both parts spend in the broker with strategy tiers.
@@ -41,7 +40,7 @@ func benchLateness(strategy rabbitmq.Strategy, idleAim, burstAim time.Duration) 
 		if err != nil {
 			return line{}, err
 		}
-		burst, err := burstLateness(ctx, s, led, strategy, o.burst)
+		burst, err := burstLateness(ctx, s, led, strategy, o)
 		if err != nil {
 			return line{}, err
 		}
@@ -108,7 +107,8 @@ func idleLateness(ctx context.Context, s services, led *ledger, strategy rabbitm
 }
 
 // burstLateness is the time of arrival minus due time, by the clock of this machine, which is the database's as well.
-func burstLateness(ctx context.Context, s services, led *ledger, strategy rabbitmq.Strategy, n int) ([]float64, error) {
+func burstLateness(ctx context.Context, s services, led *ledger, strategy rabbitmq.Strategy, o options) ([]float64, error) {
+	n := o.burst
 	if err := led.reset(ctx); err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func burstLateness(ctx context.Context, s services, led *ledger, strategy rabbit
 		return nil
 	}}
 	err = w.during(ctx, s, func() error {
-		if err := led.fill(ctx, n, burstAhead, time.Second/time.Duration(n)); err != nil {
+		if err := led.fill(ctx, n, o.lead, time.Second/time.Duration(n)); err != nil {
 			return err
 		}
 		return got.await(ctx)

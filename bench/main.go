@@ -27,6 +27,7 @@ type options struct {
 	held      int           // messages in flight in the recovery benchmark
 	ahead     time.Duration // until the first of them is due
 	idle      int           // messages of the lateness benchmark, one after the other
+	lead      time.Duration // from when the ledger begins to be filled until the first of many messages is due, or may spend its tier
 	burst     int           // and those that are due within a second
 	published int           // rows of the reconcile benchmark, of which one in a hundred is lost
 	log       io.Writer     // progress, for people
@@ -77,14 +78,15 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	flags.DurationVar(&o.ahead, "ahead", 5*time.Minute, "when the first of them is due")
 	flags.IntVar(&o.idle, "idle", 400, "messages of the lateness benchmark, one after the other")
 	flags.IntVar(&o.burst, "burst", 20_000, "messages of the lateness benchmark that are due within a second")
+	flags.DurationVar(&o.lead, "lead", 20*time.Second, "time to fill the ledger before many messages are due (lateness, relay with tiers)")
 	flags.IntVar(&o.published, "published", 1_000_000, "published rows of the reconcile benchmark, one in a hundred lost")
 	profile := flags.String("profile", "", "write a CPU profile of this process to `FILE`")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	chosen, err := choose(flags.Args())
-	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1 || o.held < 1 || o.idle < 1 || o.burst < 1 || o.published < 100 || o.ahead <= 0) {
-		err = errors.New("-rounds, -rows, -waiting, -orders, -in-flight, -idle and -burst must be at least 1, -published at least 100, -ahead above 0")
+	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1 || o.held < 1 || o.idle < 1 || o.burst < 1 || o.published < 100 || o.ahead <= 0 || o.lead <= 0) {
+		err = errors.New("-rounds, -rows, -waiting, -orders, -in-flight, -idle and -burst must be at least 1, -published at least 100, -ahead and -lead above 0")
 	}
 	if err != nil {
 		fmt.Fprintln(log, "bench:", err)

@@ -82,7 +82,7 @@ func TestChoose_TakesAllWithoutAName(t *testing.T) {
 
 // small is enough to go through every statement of a benchmark, twice.
 func small() options {
-	return options{rounds: 2, rows: 200, waiting: 2000, orders: 40, held: 400, ahead: 25 * time.Second, idle: 20, burst: 300, published: 2000, log: io.Discard}
+	return options{rounds: 2, rows: 200, waiting: 2000, orders: 40, held: 400, ahead: 25 * time.Second, idle: 20, burst: 300, lead: 5 * time.Second, published: 2000, log: io.Discard}
 }
 
 func TestBenchmarks_MeasureOnTheRealServices(t *testing.T) {
@@ -154,6 +154,6 @@ func TestDrainRound_EndsWhenTheBrokerIsNotThere(t *testing.T) {
 	led, err := openLedger(t.Context(), devtest.Database(t))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, led.close()) }()
-	_, err = drainRound(t.Context(), services{amqp: "amqp://127.0.0.1:1/"}, led, rabbitmq.Plugin, 1)
+	_, err = drainRound(t.Context(), services{amqp: "amqp://127.0.0.1:1/"}, led, rabbitmq.Plugin, 1, time.Second)
 	require.ErrorContains(t, err, "connect to the broker")
 }

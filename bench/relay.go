@@ -34,7 +34,7 @@ func benchRelay(strategy rabbitmq.Strategy) func(context.Context, services, opti
 		}
 		defer func() { err = errors.Join(err, led.close()) }()
 
-		relayed := func() (float64, error) { return drainRound(ctx, s, led, strategy, o.rows) }
+		relayed := func() (float64, error) { return drainRound(ctx, s, led, strategy, o.rows, o.lead) }
 		into := namespace + ".deliver"
 		if strategy == rabbitmq.Plugin {
 			into = exchange
@@ -50,7 +50,7 @@ func benchRelay(strategy rabbitmq.Strategy) func(context.Context, services, opti
 			return rate, err
 		}
 		// Nobody's first round is counted: files grow and code is loaded.
-		if _, err := drainRound(ctx, s, led, strategy, max(1, o.rows/10)); err != nil {
+		if _, err := drainRound(ctx, s, led, strategy, max(1, o.rows/10), o.lead); err != nil {
 			return line{}, err
 		}
 		through, ceiling, err := interleave(o.rounds, relayed, raw)
@@ -87,17 +87,15 @@ func emptyBroker(ctx context.Context, s services) error {
 	})
 }
 
-// fillFor is how long filling the ledger, and starting the relay, may take before the messages can spend their whole tier in the broker.
-const fillFor = 15 * time.Second
-
-func drainRound(ctx context.Context, s services, led *ledger, strategy rabbitmq.Strategy, n int) (float64, error) {
+// With tiers the messages can spend their whole tier in the broker once the time lead is over, in which the ledger is filled and the relay starts.
+func drainRound(ctx context.Context, s services, led *ledger, strategy rabbitmq.Strategy, n int, lead time.Duration) (float64, error) {
 	if err := emptyBroker(ctx, s); err != nil {
 		return 0, err
 	}
 	if err := led.reset(ctx); err != nil {
 		return 0, err
 	}
-	due := map[rabbitmq.Strategy]time.Duration{rabbitmq.Plugin: dueIn, rabbitmq.Hold: 0, rabbitmq.Tiers: dueIn + fillFor}[strategy]
+	due := map[rabbitmq.Strategy]time.Duration{rabbitmq.Plugin: dueIn, rabbitmq.Hold: 0, rabbitmq.Tiers: dueIn + lead}[strategy]
 	if err := led.fill(ctx, n, due, time.Microsecond); err != nil {
 		return 0, err
 	}

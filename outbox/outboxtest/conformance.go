@@ -2,6 +2,7 @@ package outboxtest
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -165,7 +166,7 @@ func withdrawn(r *rig) {
 func restart(r *rig) {
 	var batch []outbox.Message
 	for i := range 600 {
-		batch = append(batch, outbox.Message{Delay: time.Duration(i) * 40 * time.Millisecond})
+		batch = append(batch, outbox.Message{Delay: time.Duration(i) * 20 * time.Millisecond})
 	}
 	r.enqueue(batch...)
 	r.done(50)
@@ -240,14 +241,16 @@ const grace = 20 * time.Second
 // reconcile does what a worker does at each connection and each minute, more often. What goes wrong while the broker is away is
 // tried again.
 func reconcile(ctx context.Context, rec *outbox.Reconciler) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
+	rearm, pass := time.NewTicker(time.Second), time.NewTicker(5*time.Second)
+	defer rearm.Stop()
+	defer pass.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-rearm.C:
 			_, _, _ = rec.Rearm(ctx)
+		case <-pass.C:
 			_, _ = rec.Run(ctx, outbox.Scope{})
 		}
 	}
@@ -265,8 +268,9 @@ func (r *rig) during(fn func(ctx context.Context) error) {
 }
 
 func (r *rig) handle(ctx context.Context, d outbox.Delivery) error {
-	_, err := r.store.Handle(ctx, d, func(tx *gorm.DB) error {
-		return tx.Exec("INSERT INTO outboxtest_effects VALUES (?, ?, UTC_TIMESTAMP(6))", d.ID, d.Generation).Error
+	_, err := r.store.SQL().Handle(ctx, d, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO outboxtest_effects VALUES (?, ?, UTC_TIMESTAMP(6))", d.ID, d.Generation)
+		return err
 	})
 	return err
 }
