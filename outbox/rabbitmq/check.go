@@ -23,7 +23,6 @@ func (p *Publisher) check(ctx context.Context, s *session) error {
 	if epoch, err := p.epochs.Epoch(ctx); err == nil && epoch != s.epoch {
 		return errOldEpoch
 	}
-	gone := false
 	err := s.conn.aside(ctx, func(ch *amqp.Channel) error {
 		err := s.strategy.inspect(ctx, s.conn, ch)
 		if err == nil {
@@ -32,9 +31,12 @@ func (p *Publisher) check(ctx context.Context, s *session) error {
 			}
 			err = p.met(ctx, s.strategy.mend(ctx, s.conn, ch))
 		}
-		gone = isCode(err, amqp.NotFound)
 		return err
 	})
+	// It may also be that <ns>.deliver was deleted in this moment, which the next check makes again.
+	gone := isCode(err, amqp.NotFound) && isCode(s.conn.aside(ctx, func(ch *amqp.Channel) error {
+		return s.strategy.inspect(ctx, s.conn, ch)
+	}), amqp.NotFound)
 	if gone || isCode(err, amqp.CommandInvalid) {
 		return err
 	}
