@@ -23,9 +23,9 @@ func TestConformance_BrokerInMemory(t *testing.T) {
 	outboxtest.Conformance(t, empty, func(t *testing.T, store *outbox.Store, h outboxtest.Handlers) outboxtest.Side {
 		t.Helper()
 		var (
-			blocked atomic.Bool
-			epoch   int64
-			serving sync.WaitGroup
+			blocked, held atomic.Bool
+			epoch         int64
+			serving       sync.WaitGroup
 		)
 		b := outboxtest.NewBroker(100_000)
 		b.Refuse = func(outbox.Publication) error {
@@ -53,6 +53,13 @@ func TestConformance_BrokerInMemory(t *testing.T) {
 		})
 		return outboxtest.Side{
 			Publisher: b,
+			Reach: func() outbox.Reach {
+				if held.Load() {
+					return outbox.Reach{}
+				}
+				return outbox.Reach{UpTo: time.Hour}
+			},
+			Switch: func() { held.Store(true) },
 			Restart: func() {
 				next, err := store.Raise(t.Context(), epoch, true)
 				require.NoError(t, err)

@@ -31,7 +31,7 @@ const (
 //
 // When the error is not nil (the database is away, or ctx was canceled) nothing was written: keep the delivery and call Handle
 // again, or let the broker deliver it again. Neither an outage nor a cancellation spends an attempt. Only an effect that loses its
-// connection three times while the database answers others has brought that about (rows it left open, a statement above
+// connection three times while the database answers others has brought that about (a statement above
 // max_allowed_packet, a pause longer than wait_timeout), and is counted.
 //
 // A message that somebody has locked is waited for, for 5 s or the session's innodb_lock_wait_timeout, and is then OutcomeBusy: a worker

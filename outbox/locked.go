@@ -34,7 +34,7 @@ func (s *Store) isCrowded() bool { return time.Now().UnixNano() < s.crowded.Load
 // setCrowded notes that a delivery has waited in vain.
 func (s *Store) setCrowded() { s.crowded.Store(time.Now().Add(crowdedFor).UnixNano()) }
 
-// staysLocked tells the same of who holds it for long.
+// staysLocked tells whether somebody has a message's row locked for longer than the settler does.
 func (s *Store) staysLocked(ctx context.Context, id int64) (bool, error) {
 	locked, err := s.isLocked(ctx, id)
 	if err != nil || !locked {

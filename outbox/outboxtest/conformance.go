@@ -33,7 +33,7 @@ type Side struct {
 	Restart func()
 	// Block keeps the broker from taking messages until Unblock is called.
 	Block, Unblock func()
-	// Switch goes over to another way to delay messages while messages are in flight. Nil: there is no other.
+	// Switch goes over to another way to delay messages while messages are in flight.
 	Switch func()
 	// Late is how late the effect of a message may be on a machine that has little else to do, and Burst how late the last of ten
 	// thousand that are due at once.
@@ -190,9 +190,6 @@ func blocked(r *rig) {
 }
 
 func switched(r *rig) {
-	if r.side.Switch == nil {
-		return
-	}
 	const messages = 5000
 	var batch []outbox.Message
 	for i := range messages {
