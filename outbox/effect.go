@@ -25,14 +25,21 @@ var (
 // tryEffect runs guard and effect, and says whether the guard let the effect run: an error with ran comes from the effect or
 // the commit, an error without it from the guard.
 func (s *Store) tryEffect(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (ran bool, err error) {
-	err = s.inTx(ctx, func(tx *sql.Tx) error {
-		guard, cancel := context.WithTimeout(ctx, lockWait)
-		n, err := execCount(guard, tx, `UPDATE outbox_messages SET
+	return s.behind(ctx, d.Topic, func(ctx context.Context, tx *sql.Tx) (int64, error) {
+		return execCount(ctx, tx, `UPDATE outbox_messages SET
 				state = 'done', live_key = NULL, revision = revision + 1, held = FALSE,
 				available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, finished_at = UTC_TIMESTAMP(6)
 			WHERE id = ? AND topic = ? AND message_key <=> ? AND generation = ?
 				AND state IN ('scheduled', 'published') AND due_at <= UTC_TIMESTAMP(6)`,
 			s.cfg.Retention.Microseconds(), d.ID, []byte(d.Topic), bytesOrNil(d.Key), d.Generation)
+	}, effect)
+}
+
+// behind runs effect in the transaction of a guard, if the guard lets any message through.
+func (s *Store) behind(ctx context.Context, topic string, guard func(ctx context.Context, tx *sql.Tx) (int64, error), effect func(tx *sql.Tx) error) (ran bool, err error) {
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		guarding, cancel := context.WithTimeout(ctx, lockWait)
+		n, err := guard(guarding, tx)
 		cancel()
 		if err != nil || n == 0 && guarded {
 			return err
@@ -42,7 +49,7 @@ func (s *Store) tryEffect(ctx context.Context, d Delivery, effect func(tx *sql.T
 		}
 		ran = true
 		// If we die here, the transaction is rolled back by the server and the delivery comes again.
-		effectErr := s.await(ctx, d.Topic, func() error { return effect(tx) })
+		effectErr := s.await(ctx, topic, func() error { return effect(tx) })
 		if ctx.Err() != nil { // and so has the transaction: database/sql rolls it back by itself, as soon as no statement runs in it
 			return cmp.Or(effectErr, ctx.Err())
 		}

@@ -52,7 +52,7 @@ func (r *Reconciler) overdue(ctx context.Context, rc *runConn, p *Pass) error {
 				available_at = UTC_TIMESTAMP(6) + INTERVAL IF(repairs = 0, 0, LEAST(600, POW(2, repairs))) SECOND,
 				revision = revision + 1, `+why+`, repairs = repairs + 1`)
 			p.foundRows(again.kind, written, len(written))
-			if rest := except(again.rows, append(written, broken...)); err == nil && len(rest) > 0 {
+			if rest := without(again.rows, append(written, broken...), picked.key); err == nil && len(rest) > 0 {
 				var busy []picked
 				busy, err = rc.unchanged(ctx, rest)
 				p.foundRows(FoundLate, busy, 0) // somebody has them locked, in their effect mostly
@@ -102,20 +102,6 @@ func (q *queues) of(ctx context.Context, topic string) (queue, bool) {
 		q.known[topic] = queue{waiting: ready > 0 || consumers == 0, idle: consumers == 0}
 	}
 	return q.known[topic], true
-}
-
-// except returns the rows that are not among others.
-func except(rows, others []picked) (rest []picked) {
-	ids := make(map[int64]bool, len(others))
-	for _, row := range others {
-		ids[row.id] = true
-	}
-	for _, row := range rows {
-		if !ids[row.id] {
-			rest = append(rest, row)
-		}
-	}
-	return rest
 }
 
 // unchanged returns those of rows that are still published as they were read, by a plain SELECT.

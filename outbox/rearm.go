@@ -118,7 +118,7 @@ func (r *Reconciler) rearm(ctx context.Context, rc *runConn, p *Pass) error {
 			total += len(written)
 			r.store.cfg.Observer.repaired(kind, len(written))
 		}
-		if rest := except(rows, append(written, broken...)); err == nil && len(rest) > 0 {
+		if rest := without(rows, append(written, broken...), picked.key); err == nil && len(rest) > 0 {
 			var busy []picked
 			busy, err = rc.unchanged(ctx, rest)
 			locked += len(busy)

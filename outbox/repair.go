@@ -22,6 +22,8 @@ type picked struct {
 	repairs      int
 }
 
+func (p picked) key() int64 { return p.id }
+
 // walk hands over published rows, see walkIn.
 func (rc *runConn) walk(ctx context.Context, p *Pass, where string, args []any, do func(rows []picked) error) error {
 	return rc.walkIn(ctx, p, Published, where, args, do)

@@ -39,6 +39,8 @@ type later struct {
 	ask  bool // some may have taken effect meanwhile
 }
 
+func (c confirmation) key() int64 { return c.pub.ID }
+
 // settle runs until confirmed is closed and what came through it is settled, or ctx ends: what is then left is published
 // again, and the guard drops it.
 func (r *Relay) settle(ctx context.Context, confirmed <-chan []confirmation) {
@@ -66,6 +68,7 @@ func (r *Relay) settle(ctx context.Context, confirmed <-chan []confirmation) {
 				}
 			}
 			s.settle(ctx, ahead)
+			s.put(due)
 			s.wait(settleWait, due, true)
 		case <-timer.C:
 			next := s.waiting[0]
@@ -134,7 +137,7 @@ func (s *settler) write(ctx context.Context, rows []confirmation) {
 		case err == nil:
 			s.r.store.cfg.Observer.settled(int(n), len(settled)-int(n))
 			s.land(settled, int(n) < len(settled))
-			s.park(without(rows, settled))
+			s.park(without(rows, settled, confirmation.key))
 			return
 		case IsRetryable(err):
 			s.waited = time.Now()
@@ -154,23 +157,15 @@ func (s *settler) write(ctx context.Context, rows []confirmation) {
 // park puts rows off that somebody holds locked. They take no room any more, so that the relay goes on with others, unless there
 // are very many: each scan from the front reads them again.
 func (s *settler) park(rows []confirmation) {
-	for i := range rows {
-		s.r.flight.park(&rows[i].item)
-	}
+	s.put(rows)
 	s.wait(lockedPause*time.Duration(1+s.r.flight.parkedShare()), rows, true)
 }
 
-// without returns the rows that are not among settled, which holds some of them in the same order.
-func without(rows, settled []confirmation) []confirmation {
-	var rest []confirmation
-	for _, c := range rows {
-		if len(settled) > 0 && settled[0].pub.ID == c.pub.ID {
-			settled = settled[1:]
-			continue
-		}
-		rest = append(rest, c)
+// put has rows that wait take no room.
+func (s *settler) put(rows []confirmation) {
+	for i := range rows {
+		s.r.flight.park(&rows[i].item)
 	}
-	return rest
 }
 
 // land ends the rows' flight. If some may still be scheduled as they were (a newer broker epoch was found), the next scan from

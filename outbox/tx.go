@@ -58,6 +58,20 @@ func queryIDs(ctx context.Context, c conn, query string, args ...any) ([]int64, 
 	return queryAll(ctx, c, func(rows *sql.Rows, id *int64) error { return rows.Scan(id) }, query, args...)
 }
 
+// without returns the rows that are not among others, by their keys.
+func without[T any](rows, others []T, key func(T) int64) (rest []T) {
+	keys := make(map[int64]bool, len(others))
+	for _, row := range others {
+		keys[key(row)] = true
+	}
+	for _, row := range rows {
+		if !keys[key(row)] {
+			rest = append(rest, row)
+		}
+	}
+	return rest
+}
+
 // fromGorm takes the transaction out of a gorm handle, as gorm itself tells one from a pool.
 func fromGorm(tx *gorm.DB) (conn, error) {
 	if tx == nil {
@@ -115,4 +129,9 @@ func (q SQLStore) Reschedule(ctx context.Context, tx *sql.Tx, topic, key string,
 // Handle is Store.Handle with an effect that uses database/sql.
 func (q SQLStore) Handle(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (Outcome, error) {
 	return q.s.handle(ctx, d, effect)
+}
+
+// HandleBatch is Store.HandleBatch with an effect that uses database/sql.
+func (q SQLStore) HandleBatch(ctx context.Context, ds []Delivery, effect func(tx *sql.Tx, ds []Delivery) error) []Result {
+	return q.s.handleBatch(ctx, ds, effect)
 }

@@ -68,6 +68,16 @@ func (w *Worker) logAttempted(d outbox.Delivery, outcome outbox.Outcome, why str
 	w.repeats.pass("retry "+d.Topic, w.log).Warn("delivery had no effect, its message is tried again", attrs...)
 }
 
+// logResult writes what became of a delivery that is dealt with.
+func (w *Worker) logResult(ctx context.Context, d outbox.Delivery, r outbox.Result) {
+	if r.Err != nil {
+		return
+	}
+	w.logHandled(ctx, d, r.Outcome)
+	w.logForeign(ctx, d)
+	w.logBusy(ctx, d, r.Outcome)
+}
+
 // logHandled writes the delivery's line of level debug, with its lateness where it took effect.
 func (w *Worker) logHandled(ctx context.Context, d outbox.Delivery, outcome outbox.Outcome) {
 	if !w.log.Enabled(ctx, slog.LevelDebug) {

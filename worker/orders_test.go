@@ -19,7 +19,7 @@ func TestWorker_ClosesWhatIsNotPaidAndWithdrawsWhatIs(t *testing.T) {
 	p := newPlace(t, model.TopicExpire)
 	shop, err := ordering.New(p.db, p.store, ordering.Config{Normal: 3 * time.Second})
 	require.NoError(t, err)
-	p.start(t, worker.Config{}, map[string]worker.Effect{model.TopicExpire: shop.Expire})
+	p.start(t, worker.Config{BatchEffects: map[string]worker.BatchEffect{model.TopicExpire: shop.ExpireAll}}, nil)
 	ctx := t.Context()
 	_, err = shop.SetStock(ctx, model.Stocking{SKU: "A", Name: "A", Stock: 100})
 	require.NoError(t, err)
@@ -76,7 +76,8 @@ func TestScenario27_HealthyBrokerMeansNoRepublish(t *testing.T) {
 			passes <- struct{}{}
 			return nil
 		}}},
-	}, map[string]worker.Effect{model.TopicExpire: shop.Expire})
+		BatchEffects: map[string]worker.BatchEffect{model.TopicExpire: shop.ExpireAll},
+	}, nil)
 	ctx := t.Context()
 	_, err = shop.SetStock(ctx, model.Stocking{SKU: "A", Name: "A", Stock: orders})
 	require.NoError(t, err)

@@ -23,6 +23,11 @@ import (
 // must return when ctx ends, after 30 s at the latest; see outbox.Store.Handle for what becomes of one that does not.
 type Effect func(ctx context.Context, tx *gorm.DB, d outbox.Delivery) error
 
+// BatchEffect is what many messages of a topic do together, in one transaction tx: those that have come due while the workers were at
+// others, up to Config.Batch, or one alone. It is an Effect otherwise. An error rolls all of them back, and they are tried in smaller groups
+// until the one that is to blame is alone; see outbox.Store.HandleBatch.
+type BatchEffect func(ctx context.Context, tx *gorm.DB, ds []outbox.Delivery) error
+
 // Routine is something to be done by the clock. At most one run of it is under way in a worker; a tick that finds one is
 // skipped. A run that panics or returns an error is logged, and the next tick runs it again.
 type Routine struct {
@@ -53,9 +58,11 @@ type Config struct {
 	MaxAttempts int
 	Backoff     func(attempts int) time.Duration
 	Retention   time.Duration
-	// Workers is how many effects run at a time, for each topic, and Prefetch how many deliveries of it the broker gives out
-	// ahead of their acknowledgement. Defaults: those of rabbitmq.ConsumerConfig.
-	Workers, Prefetch int
+	// BatchEffects are what messages of further topics do, many at a time.
+	BatchEffects map[string]BatchEffect
+	// Workers is how many effects run at a time, for each topic, Batch how many messages a BatchEffect is given at most, and Prefetch how
+	// many deliveries of a topic the broker gives out ahead of their acknowledgement. Defaults: those of rabbitmq.ConsumerConfig.
+	Workers, Batch, Prefetch int
 	// DrainTimeout is how long Run may take to finish what is in flight when its context has ended. Default 20 s.
 	DrainTimeout time.Duration
 	// ReconcileSchedule is when the reconciler makes a pass, and beside it a purge, see Routine. Default: each minute.
@@ -90,10 +97,15 @@ type Worker struct {
 }
 
 // New returns a worker on db, which must hold the tables of outbox.Migrations and whose sessions must run READ COMMITTED,
-// and on the broker at amqpURL. What the messages of each topic do is in effects. It does no I/O.
+// and on the broker at amqpURL. What the messages of each topic do is in effects, or in Config.BatchEffects. It does no I/O.
 func New(db *gorm.DB, amqpURL string, effects map[string]Effect, cfg Config) (*Worker, error) {
-	if db == nil || len(effects) == 0 {
+	if db == nil || len(effects)+len(cfg.BatchEffects) == 0 {
 		return nil, errors.New("worker: a database handle and at least one effect are required")
+	}
+	for topic := range effects {
+		if cfg.BatchEffects[topic] != nil {
+			return nil, fmt.Errorf("worker: topic %.80q has an effect and a batch effect", topic)
+		}
 	}
 	setDefaults(&cfg)
 	if cfg.DrainTimeout < 0 {
@@ -152,6 +164,7 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 		return err
 	}
 	topics := slices.Sorted(maps.Keys(effects))
+	topics = append(topics, slices.Sorted(maps.Keys(cfg.BatchEffects))...)
 	w.publisher, err = rabbitmq.NewPublisher(broker, w.store, rabbitmq.PublisherConfig{Strategy: cfg.Strategy, Tiers: cfg.Tiers, Topics: topics})
 	if err != nil {
 		return err
@@ -170,16 +183,25 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 	}
 	w.metrics.preset(cfg.Namespace, topics, cfg.Checks)
 	effects = maps.Clone(effects)
+	batches := make(map[string]func(context.Context, []outbox.Delivery) []error, len(cfg.BatchEffects))
+	for topic, effect := range cfg.BatchEffects {
+		batches[topic] = func(ctx context.Context, ds []outbox.Delivery) []error {
+			results := w.store.HandleBatch(ctx, ds, func(tx *gorm.DB, ds []outbox.Delivery) error { return effect(ctx, tx, ds) })
+			errs := make([]error, len(ds))
+			for i, r := range results {
+				w.logResult(ctx, ds[i], r)
+				errs[i] = r.Err
+			}
+			return errs
+		}
+	}
 	w.consumer, err = rabbitmq.NewConsumer(broker, topics, rabbitmq.Handlers{
 		Handle: func(ctx context.Context, d outbox.Delivery) error {
 			outcome, err := w.store.Handle(ctx, d, func(tx *gorm.DB) error { return effects[d.Topic](ctx, tx, d) })
-			if err == nil {
-				w.logHandled(ctx, d, outcome)
-				w.logForeign(ctx, d)
-				w.logBusy(ctx, d, outcome)
-			}
+			w.logResult(ctx, d, outbox.Result{Outcome: outcome, Err: err})
 			return err
 		},
+		Batch: batches,
 		Unrouted: func(ctx context.Context, d outbox.Delivery) error {
 			err := w.store.Unrouted(ctx, d)
 			if err == nil {
@@ -189,7 +211,7 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 		},
 		Keep:  w.store.Keep,
 		Ready: w.askDatabase,
-	}, rabbitmq.ConsumerConfig{Workers: cfg.Workers, Prefetch: cfg.Prefetch, DrainTimeout: cfg.DrainTimeout * 3 / 8})
+	}, rabbitmq.ConsumerConfig{Workers: cfg.Workers, Batch: cfg.Batch, Prefetch: cfg.Prefetch, DrainTimeout: cfg.DrainTimeout * 3 / 8})
 	return err
 }
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/duebox/duebox/internal/ordering"
 	"github.com/duebox/duebox/model"
 	"github.com/duebox/duebox/outbox"
 	"github.com/duebox/duebox/outbox/rabbitmq"
@@ -24,11 +23,6 @@ func newWorker() *cobra.Command {
 	}
 	c.Flags().StringVar(&level, "log-level", "info", "what is logged: debug (each delivery), info, warn or error")
 	return c
-}
-
-// effects are those of all topics.
-func effects(shop *ordering.Service) map[string]worker.Effect {
-	return map[string]worker.Effect{model.TopicExpire: shop.Expire, model.TopicRemind: shop.Remind}
 }
 
 func runWorker(c *cobra.Command, level string) error {
@@ -53,8 +47,9 @@ func runWorker(c *cobra.Command, level string) error {
 	if err != nil {
 		return fail(wentWrong, err)
 	}
-	w, err := worker.New(db, cfg.AMQPURL.Reveal(), effects(shop), worker.Config{
-		HTTPAddr: cfg.WorkerHTTPAddr, AdminToken: cfg.AdminToken.Reveal(),
+	w, err := worker.New(db, cfg.AMQPURL.Reveal(), map[string]worker.Effect{model.TopicRemind: shop.Remind}, worker.Config{
+		BatchEffects: map[string]worker.BatchEffect{model.TopicExpire: shop.ExpireAll},
+		HTTPAddr:     cfg.WorkerHTTPAddr, AdminToken: cfg.AdminToken.Reveal(),
 		Namespace: cfg.Namespace, Strategy: rabbitmq.Strategy(cfg.DelayStrategy), Tiers: cfg.DelayTiers,
 		Horizon: cfg.Horizon, Grace: cfg.Grace, MaxAttempts: cfg.MaxAttempts, Retention: cfg.Retention,
 		Workers: cfg.Workers, Prefetch: cfg.Prefetch, DrainTimeout: cfg.DrainTimeout,

@@ -117,3 +117,59 @@ func TestExpire_BringsUnreadableMessagesBeforeAnOperator(t *testing.T) {
 	}
 	require.Zero(t, s.number("SELECT COUNT(*) FROM effects"), "no effect was committed")
 }
+
+// Orders that close together end as if each had closed alone, whatever else is among them.
+func TestExpireAll_ClosesTogetherWhatIsPending(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, ordering.Config{})
+	s.stock("a", 100)
+	s.stock("b", 100)
+	var ds []outbox.Delivery
+	var nos []string
+	for i := range 10 {
+		o := s.place(draft([]string{"a", "b"}[i%2], int64(i+1)))
+		nos, ds = append(nos, o.No), append(ds, s.delivery(o.No))
+	}
+	paid, err := s.Pay(t.Context(), nos[3], model.Payment{ID: "p", Amount: s.order(nos[3]).Total})
+	require.NoError(t, err)
+	canceled, err := s.Cancel(t.Context(), nos[4])
+	require.NoError(t, err)
+	s.exec(`UPDATE outbox_messages SET state = 'published', live_key = NULL`) // as if those two had not been withdrawn
+	s.exec(`UPDATE outbox_messages SET due_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND`)
+	expireAll := func(ds []outbox.Delivery) []outbox.Result {
+		return s.store.HandleBatch(t.Context(), ds, func(tx *gorm.DB, ds []outbox.Delivery) error { return s.ExpireAll(t.Context(), tx, ds) })
+	}
+	for i, r := range expireAll(ds) {
+		require.NoError(t, r.Err)
+		require.Equal(t, outbox.OutcomeDone, r.Outcome, i)
+	}
+	for i, no := range nos {
+		switch i {
+		case 3:
+			require.Equal(t, paid, s.order(no))
+		case 4:
+			require.Equal(t, canceled, s.order(no))
+		default:
+			require.Equal(t, model.Closed, s.order(no).Status, i)
+			require.Equal(t, model.Timeout, s.order(no).CloseReason, i)
+		}
+	}
+	require.Equal(t, int64(10), s.number(`SELECT COUNT(*) FROM effects`))
+	require.Equal(t, int64(4), s.product("b").Sold)
+	s.requireConserved()
+
+	// One that cannot be read, or is about no order, is on its own.
+	ds = nil
+	for range 3 {
+		ds = append(ds, s.delivery(s.place(draft("a", 1)).No))
+	}
+	s.comeDue()
+	ds[1].Payload = []byte(`{"no":"missing"}`)
+	results := expireAll(ds)
+	for i, want := range []outbox.Outcome{outbox.OutcomeDone, outbox.OutcomeRetry, outbox.OutcomeDone} {
+		require.NoError(t, results[i].Err)
+		require.Equal(t, want, results[i].Outcome, i)
+	}
+	require.Equal(t, int64(1), s.number(`SELECT COUNT(*) FROM outbox_messages WHERE attempts = 1`))
+	s.requireConserved()
+}

@@ -17,10 +17,11 @@ import (
 // every run is written to the table effects, and errors mean the same.
 func (s *Service) Remind(ctx context.Context, tx *gorm.DB, d outbox.Delivery) error {
 	tx = tx.WithContext(ctx)
-	no, err := begin(tx, d)
+	nos, err := begin(tx, d)
 	if err != nil {
 		return fmt.Errorf("remind of order %s: %w", d.Key, err)
 	}
+	no := nos[0]
 	reminded, err := change(tx, `UPDATE orders SET reminded_at = UTC_TIMESTAMP(6), version = version + 1
 		WHERE no = ? AND status = 'pending' AND due_at > UTC_TIMESTAMP(6)`, no)
 	if err == nil && !reminded {

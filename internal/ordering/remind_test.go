@@ -59,7 +59,8 @@ func TestPlace_MakesAReminderIfThereIsTimeForIt(t *testing.T) {
 	without.requireState(model.TopicRemind, without.place(draft("a", 1)).No, "")
 }
 
-// Whatever ends an order withdraws its reminder, and does not mind if that has taken effect.
+// Who ends an order before its time withdraws its reminder, and does not mind if that has taken effect. When its time has come the reminder's
+// has as well, and one that is still under way reminds nobody.
 func TestRemind_IsWithdrawnWhenItsOrderEnds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, reminding())
@@ -75,19 +76,19 @@ func TestRemind_IsWithdrawnWhenItsOrderEnds(t *testing.T) {
 		},
 		"expire": func(no string) { require.Equal(t, outbox.OutcomeDone, s.expire(no)) },
 	} {
-		expire := outbox.Canceled
+		expire, remind, late := outbox.Canceled, outbox.Canceled, outbox.OutcomeCanceled
 		if name == "expire" {
-			expire = outbox.Done
+			expire, remind, late = outbox.Done, outbox.Scheduled, outbox.OutcomeDone
 		}
 		live, reminded := s.place(draft("a", 1)).No, s.place(draft("a", 1)).No
 		require.Equal(t, outbox.OutcomeDone, s.remindNow(reminded))
 		end(live)
 		end(reminded)
 		s.requireState(model.TopicExpire, live, expire)
-		s.requireState(model.TopicRemind, live, outbox.Canceled)
+		s.requireState(model.TopicRemind, live, remind)
 		s.requireState(model.TopicExpire, reminded, expire)
 		s.requireState(model.TopicRemind, reminded, outbox.Done)
-		require.Equal(t, outbox.OutcomeCanceled, s.remindNow(live), name)
+		require.Equal(t, late, s.remindNow(live), name)
 		require.True(t, s.order(live).RemindedAt.IsZero())
 		require.False(t, s.order(reminded).RemindedAt.IsZero())
 		require.True(t, s.order(reminded).AsPlaced().RemindedAt.IsZero())
@@ -222,7 +223,7 @@ func TestRemind_RacesWithWhateverEndsTheOrder(t *testing.T) {
 	require.Positive(t, s.number(`SELECT COUNT(*) FROM orders WHERE reminded_at IS NULL AND status <> 'pending'`), "no race took place: all were reminded")
 }
 
-// The message that closes comes first, then the one that reminds, then the order, then its products.
+// The message that closes comes first, then the one that reminds, then the order, then its products. (Expire does not touch the reminder.)
 func TestLocks_TheReminderComesSecond(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, reminding())
@@ -237,26 +238,18 @@ func TestLocks_TheReminderComesSecond(t *testing.T) {
 			_, err := s.Extend(ctx, no, time.Now().Add(time.Hour))
 			return err
 		},
-		"expire": nil,
 	} {
 		o := s.place(draft("a", 1))
 		done := make(chan error, 1)
-		if name != "expire" { // the guard is the first statement of all
-			held := s.hold(`UPDATE outbox_messages SET held = TRUE WHERE topic = 'order.expire' AND message_key = ? AND id > 0`, []byte(o.No))
-			go func() { done <- call(t.Context(), o.No) }()
-			s.waiting("UPDATE outbox_messages SET")
-			s.free(`UPDATE outbox_messages SET held = TRUE WHERE topic = 'order.remind' AND live_key = ?`, []byte(o.No))
-			require.NoError(t, held.Rollback())
-			require.NoError(t, <-done, name)
-		}
+		held := s.hold(`UPDATE outbox_messages SET held = TRUE WHERE topic = 'order.expire' AND message_key = ? AND id > 0`, []byte(o.No))
+		go func() { done <- call(t.Context(), o.No) }()
+		s.waiting("UPDATE outbox_messages SET")
+		s.free(`UPDATE outbox_messages SET held = TRUE WHERE topic = 'order.remind' AND live_key = ?`, []byte(o.No))
+		require.NoError(t, held.Rollback())
+		require.NoError(t, <-done, name)
 
 		o = s.place(draft("a", 1))
-		if name == "expire" {
-			s.exec(`UPDATE outbox_messages SET due_at = UTC_TIMESTAMP(6) WHERE topic = 'order.expire' AND message_key = ?`, []byte(o.No))
-			d := s.delivery(o.No)
-			call = func(ctx context.Context, _ string) error { _, err := s.handle(ctx, d); return err }
-		}
-		held := s.hold(`UPDATE outbox_messages SET held = TRUE WHERE topic = 'order.remind' AND message_key = ? AND id > 0`, []byte(o.No))
+		held = s.hold(`UPDATE outbox_messages SET held = TRUE WHERE topic = 'order.remind' AND message_key = ? AND id > 0`, []byte(o.No))
 		go func() { done <- call(t.Context(), o.No) }()
 		s.waiting("UPDATE outbox_messages SET")
 		s.free(`UPDATE orders SET version = version + 1 WHERE no = ?`, o.No)

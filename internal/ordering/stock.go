@@ -1,9 +1,9 @@
 package ordering
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,34 +32,59 @@ func (d direction) delta(quantity int64) (available, reserved, sold int64) {
 	return 0, -quantity, quantity
 }
 
-// move moves the units of an order's items and writes why. It must be a transaction's last step: a product's row is locked
-// from here to the commit, and products are locked by SKU.
+// line is an item of an order.
+type line struct {
+	OrderNo  string
+	Item     int // its place in the order
+	SKU      string
+	Quantity int64
+}
+
+// linesOf reads the items of orders.
+func linesOf(tx *gorm.DB, nos []string) (lines []line, err error) {
+	// index: primary
+	err = tx.Raw(`SELECT order_no, item, sku, quantity FROM order_items WHERE order_no IN (?)`, nos).Scan(&lines).Error
+	return lines, err
+}
+
+// move is moveLines for the items of one order.
 func move(tx *gorm.DB, d direction, no string, items []model.Item) error {
+	lines := make([]line, len(items))
+	for i, it := range items {
+		lines[i] = line{no, i, it.SKU, it.Quantity}
+	}
+	return moveLines(tx, d, lines)
+}
+
+// moveLines moves the units of orders' items and writes why. It must be a transaction's last step: a product's row is locked
+// from here to the commit, and products are locked by SKU.
+func moveLines(tx *gorm.DB, d direction, lines []line) error {
 	// Values and not INSERT ... SELECT: for that MariaDB locks the whole table's counter until the statement ends, and every
 	// order waits for every other. The key "once" refuses a second movement of an item in one direction.
-	rows := make([]string, len(items))
-	args := make([]any, 0, 5*len(items))
-	for i, it := range items {
+	rows := make([]string, len(lines))
+	args := make([]any, 0, 5*len(lines))
+	units := map[string]int64{}
+	for i, l := range lines {
 		rows[i] = "(?, ?, ?, ?, ?, UTC_TIMESTAMP(6))"
-		args = append(args, it.SKU, no, i, string(d), it.Quantity)
+		args = append(args, l.SKU, l.OrderNo, l.Item, string(d), l.Quantity)
+		units[l.SKU] += l.Quantity
 	}
 	err := tx.Exec(`INSERT INTO stock_movements (sku, order_no, item, direction, quantity, moved_at)
 		VALUES `+strings.Join(rows, ", "), args...).Error
 	if err != nil {
 		return err
 	}
-	items = slices.SortedFunc(slices.Values(items), func(a, b model.Item) int { return cmp.Compare(a.SKU, b.SKU) })
-	for _, it := range items {
-		available, reserved, sold := d.delta(it.Quantity)
+	for _, sku := range slices.Sorted(maps.Keys(units)) {
+		available, reserved, sold := d.delta(units[sku])
 		moved, err := change(tx, `UPDATE products SET available = available + ?, reserved = reserved + ?, sold = sold + ?
-			WHERE sku = ? AND available + ? >= 0 AND reserved + ? >= 0`, available, reserved, sold, it.SKU, available, reserved)
+			WHERE sku = ? AND available + ? >= 0 AND reserved + ? >= 0`, available, reserved, sold, sku, available, reserved)
 		switch {
 		case err != nil:
 			return err
 		case !moved && d == reserve:
-			return &model.OutOfStockError{SKU: it.SKU}
+			return &model.OutOfStockError{SKU: sku}
 		case !moved:
-			return fmt.Errorf("%s %d of product %s for order %s: fewer units are reserved", d, it.Quantity, it.SKU, no)
+			return fmt.Errorf("%s %d of product %s: fewer units are reserved", d, units[sku], sku)
 		}
 	}
 	return nil

@@ -6,7 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duebox/duebox/outbox"
 )
 
 const (
@@ -19,21 +24,24 @@ const (
 	maxOverran = 100
 )
 
-var errOverran = errors.New("the handler has not returned after its context ended")
+var (
+	errOverran  = errors.New("the handler has not returned after its context ended")
+	errNoResult = errors.New("the handler has not returned a result for each delivery")
+)
 
-// attempt gives a delivery to its handler once, in a goroutine of its own: one that neither returns nor heeds its context is
-// given up with errOverran, and runs on without the worker. Nothing can end it. Beyond maxOverran of them the worker waits for it
-// all the same, until the drain: the queue stands still then, and the others go on.
-func (l *lane) attempt(work context.Context, it item) error {
+// attempt gives deliveries to their handler once, in a goroutine of its own, and returns its error for each: one that neither returns nor
+// heeds its context is given up with errOverran, and runs on without the worker. Nothing can end it. Beyond maxOverran of them the worker
+// waits for it all the same, until the drain: the queue stands still then, and the others go on.
+func (l *lane) attempt(work context.Context, its []item) []error {
 	ctx, cancel := context.WithTimeout(work, l.consumer.cfg.HandleTimeout)
-	returned := make(chan error, 1)
+	returned := make(chan []error, 1)
 	go func() {
 		defer cancel()
-		l.contain(ctx, it, returned)
+		l.contain(ctx, its, returned)
 	}()
 	select {
-	case err := <-returned:
-		return err
+	case errs := <-returned:
+		return errs
 	case <-ctx.Done():
 	}
 	grace := time.NewTimer(l.consumer.overrunGrace)
@@ -41,8 +49,8 @@ func (l *lane) attempt(work context.Context, it item) error {
 	drain := work.Done()
 	for {
 		select {
-		case err := <-returned:
-			return err
+		case errs := <-returned:
+			return errs
 		case <-drain:
 			drain = nil
 			grace.Reset(handlerGrace)
@@ -52,45 +60,72 @@ func (l *lane) attempt(work context.Context, it item) error {
 		if l.overran.Add(1) > maxOverran && drain != nil {
 			l.overran.Add(-1)
 			l.consumer.broker.cfg.Logger.LogAttrs(work, slog.LevelError, "too many handlers have not returned, a worker waits for another",
-				slog.String("queue", l.queue), slog.String("message_id", it.delivery.MessageId))
+				slog.String("queue", l.queue), slog.String("message_id", its[0].delivery.MessageId))
 			continue // the timer has fired: what comes next is the handler's return or the drain
 		}
 		go func() {
-			<-returned //nolint:errcheck // nobody is left whom it could tell
+			<-returned
 			l.overran.Add(-1)
 		}()
-		return errOverran
+		return slices.Repeat([]error{errOverran}, len(its))
 	}
 }
 
-// contain sends the error of a handler, also when it panics or ends its goroutine: the process serves other deliveries too.
-func (l *lane) contain(ctx context.Context, it item, returned chan<- error) {
+// contain sends the errors of a handler, also when it panics or ends its goroutine: the process serves other deliveries too.
+func (l *lane) contain(ctx context.Context, its []item, returned chan<- []error) {
 	err := errors.New("the handler ended its goroutine (runtime.Goexit) instead of returning")
+	var errs []error
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the handler panicked: %v\n%s", p, debug.Stack())
 		}
-		returned <- err
+		if len(errs) != len(its) {
+			errs = slices.Repeat([]error{err}, len(its))
+		}
+		returned <- errs
 	}()
-	err = l.give(ctx, it)
+	errs = l.give(ctx, its)
 }
 
-// give hands a delivery to its handler, or keeps it if it is malformed.
-func (l *lane) give(ctx context.Context, it item) error {
-	d := &it.delivery
-	delivery, err := decode(d)
-	if err == nil && l.topic != "" && delivery.Topic != l.topic {
-		err = fmt.Errorf("routing key %q is not the topic of %s", delivery.Topic, l.queue)
-	}
-	if err == nil {
-		if l.topic == "" {
-			l.consumer.bindAgain(ctx, it.source.conn, delivery.Topic)
+// give hands deliveries to their handler, and keeps those that are malformed.
+func (l *lane) give(ctx context.Context, its []item) []error {
+	var (
+		errs = make([]error, len(its))
+		good []outbox.Delivery
+		at   []int // where those are among its
+	)
+	for i, it := range its {
+		d, err := decode(&it.delivery)
+		if err == nil && l.topic != "" && d.Topic != l.topic {
+			err = fmt.Errorf("routing key %q is not the topic of %s", d.Topic, l.queue)
 		}
-		return l.handle(ctx, delivery)
+		if err != nil {
+			errs[i] = l.keepMalformed(ctx, &it.delivery, err)
+			continue
+		}
+		if l.topic == "" {
+			l.consumer.bindAgain(ctx, it.source.conn, d.Topic)
+		}
+		good, at = append(good, d), append(at, i)
 	}
+	if len(good) == 0 {
+		return errs
+	}
+	made := l.handle(ctx, good)
+	for j, i := range at {
+		errs[i] = errNoResult
+		if len(made) == len(good) {
+			errs[i] = made[j]
+		}
+	}
+	return errs
+}
+
+// keepMalformed keeps a delivery that cannot be read, for the reason why.
+func (l *lane) keepMalformed(ctx context.Context, d *amqp.Delivery, why error) error {
 	l.malformed.pass(l.consumer.broker.cfg.Logger).LogAttrs(ctx, slog.LevelError, "delivery is malformed and is kept for an operator",
-		slog.String("queue", l.queue), slog.String("message_id", d.MessageId), slog.Any("error", err))
-	if err := l.keep(ctx, strayOf(d, err)); err != nil {
+		slog.String("queue", l.queue), slog.String("message_id", d.MessageId), slog.Any("error", why))
+	if err := l.keep(ctx, strayOf(d, why)); err != nil {
 		return err
 	}
 	l.consumer.broker.cfg.Observer.malformed(l.queue)

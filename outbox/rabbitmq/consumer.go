@@ -17,8 +17,12 @@ import (
 // error means that the delivery is dealt with and can be acknowledged; an error means that it is not, for no fault of the message (the database
 // is away): the same delivery is given again. A panic and runtime.Goexit are taken for errors.
 type Handlers struct {
-	// Handle takes the deliveries of the topics. Required if there are topics.
+	// Handle takes the deliveries of the topics. Required if there are topics without a Batch.
 	Handle func(ctx context.Context, d outbox.Delivery) error
+	// Batch takes the deliveries of a topic, instead of Handle: those that have come while all workers were at others, up to
+	// ConsumerConfig.Batch, else one alone. It returns an error or nil for each, in order. What it returned an error for is given again
+	// alone.
+	Batch map[string]func(ctx context.Context, ds []outbox.Delivery) []error
 	// Unrouted takes what reached no work queue. Nil: <ns>.unrouted is left alone.
 	Unrouted func(ctx context.Context, d outbox.Delivery) error
 	// Keep takes what cannot be read, of whatever size. Required.
@@ -32,7 +36,10 @@ type Handlers struct {
 type ConsumerConfig struct {
 	// Workers is how many handlers run at a time, for each queue. Default 8.
 	Workers int
-	// Prefetch is how many deliveries of a queue the broker gives out ahead of their acknowledgement. Default 4 * Workers.
+	// Batch is the most deliveries that a handler of Handlers.Batch is given at once. Default 32.
+	Batch int
+	// Prefetch is how many deliveries of a queue the broker gives out ahead of their acknowledgement. Default 4 * Workers, and for a topic
+	// with a handler of Handlers.Batch 2 * Workers * Batch.
 	Prefetch int
 	// HandleTimeout is when the context of a handler ends. One that has not returned 20 s later is given up: it is logged, its
 	// delivery goes back to the broker, and another is begun in its place. Nothing can end its goroutine; with a hundred of
@@ -63,7 +70,7 @@ type Consumer struct {
 // I/O.
 func NewConsumer(broker *Broker, topics []string, handlers Handlers, cfg ConsumerConfig) (*Consumer, error) {
 	setDefault(&cfg.Workers, 8)
-	setDefault(&cfg.Prefetch, 4*cfg.Workers)
+	setDefault(&cfg.Batch, 32)
 	setDefault(&cfg.HandleTimeout, 30*time.Second)
 	setDefault(&cfg.HoldTimeout, time.Minute)
 	setDefault(&cfg.DrainTimeout, 20*time.Second)
@@ -72,12 +79,14 @@ func NewConsumer(broker *Broker, topics []string, handlers Handlers, cfg Consume
 		return nil, errors.New("rabbitmq: a consumer needs a broker")
 	case handlers.Keep == nil:
 		return nil, errors.New("rabbitmq: a consumer needs Keep")
-	case len(topics) > 0 && handlers.Handle == nil:
-		return nil, errors.New("rabbitmq: a consumer of topics needs Handle")
+	case handlers.Handle == nil && slices.ContainsFunc(topics, func(topic string) bool { return handlers.Batch[topic] == nil }):
+		return nil, errors.New("rabbitmq: a consumer of topics needs Handle, or a Batch for each")
 	case len(topics) == 0 && handlers.Unrouted == nil:
 		return nil, errors.New("rabbitmq: a consumer needs a topic or Unrouted")
-	case cfg.Workers < 0 || cfg.Prefetch < 0 || cfg.Prefetch > 65535:
-		return nil, fmt.Errorf("rabbitmq: Workers is %d and Prefetch %d, one is below zero or above 65535", cfg.Workers, cfg.Prefetch)
+	case cfg.Workers < 0 || cfg.Prefetch < 0 || cfg.Prefetch > maxPrefetch:
+		return nil, fmt.Errorf("rabbitmq: Workers is %d and Prefetch %d, one is below zero or above %d", cfg.Workers, cfg.Prefetch, maxPrefetch)
+	case cfg.Batch < 0 || cfg.Batch > maxBatch:
+		return nil, fmt.Errorf("rabbitmq: Batch is %d, not 1 to %d", cfg.Batch, maxBatch)
 	case cfg.HandleTimeout < 0 || cfg.HoldTimeout < 0 || cfg.DrainTimeout < 0:
 		return nil, errors.New("rabbitmq: HandleTimeout, HoldTimeout and DrainTimeout must not be negative")
 	}
@@ -86,12 +95,32 @@ func NewConsumer(broker *Broker, topics []string, handlers Handlers, cfg Consume
 		if !outbox.ValidTopic(topic) || slices.Contains(topics[:i], topic) {
 			return nil, fmt.Errorf("rabbitmq: topic %.80q is not 1 to %d characters of [A-Za-z0-9._-], or there twice", topic, outbox.MaxTopicBytes)
 		}
-		c.lanes = append(c.lanes, newLane(c, topic, broker.work(topic), handlers.Handle, handlers.Keep))
+		l := newLane(c, topic, broker.work(topic), each(handlers.Handle), handlers.Keep)
+		if batch := handlers.Batch[topic]; batch != nil {
+			l.handle, l.batch = batch, cfg.Batch
+		}
+		c.lanes = append(c.lanes, l)
 	}
 	if handlers.Unrouted != nil {
-		c.lanes = append(c.lanes, newLane(c, "", broker.unrouted(), handlers.Unrouted, handlers.Keep))
+		c.lanes = append(c.lanes, newLane(c, "", broker.unrouted(), each(handlers.Unrouted), handlers.Keep))
 	}
 	return c, nil
+}
+
+const (
+	maxPrefetch = 65535 // of the protocol
+	maxBatch    = 1000
+)
+
+// each makes a handler of many of one for a single delivery.
+func each(handle func(ctx context.Context, d outbox.Delivery) error) func(ctx context.Context, ds []outbox.Delivery) []error {
+	return func(ctx context.Context, ds []outbox.Delivery) []error {
+		errs := make([]error, len(ds))
+		for i, d := range ds {
+			errs[i] = handle(ctx, d)
+		}
+		return errs
+	}
 }
 
 // Consuming returns on how many of its queues the consumer has a consumer at the broker, and how many it should have.

@@ -19,9 +19,10 @@ type lane struct {
 	consumer  *Consumer
 	topic     string // empty: any
 	queue     string
-	handle    func(ctx context.Context, d outbox.Delivery) error
+	handle    func(ctx context.Context, ds []outbox.Delivery) []error
+	batch     int // the most that handle is given
 	keep      func(ctx context.Context, s outbox.Stray) error
-	feed      chan item // unbuffered: what a worker has not taken stays with the broker
+	feed      chan []item // unbuffered: what a worker has not taken stays with the broker
 	consuming atomic.Bool
 	overran   atomic.Int64 // handlers that were given up and have not returned
 	malformed throttle
@@ -63,9 +64,9 @@ func (s *source) over() bool {
 	}
 }
 
-func newLane(c *Consumer, topic, queue string, handle func(context.Context, outbox.Delivery) error, keep func(context.Context, outbox.Stray) error) *lane {
+func newLane(c *Consumer, topic, queue string, handle func(context.Context, []outbox.Delivery) []error, keep func(context.Context, outbox.Stray) error) *lane {
 	return &lane{
-		consumer: c, topic: topic, queue: queue, handle: handle, keep: keep, feed: make(chan item),
+		consumer: c, topic: topic, queue: queue, handle: handle, batch: 1, keep: keep, feed: make(chan []item),
 		malformed: throttle{period: 10 * time.Second}, logs: throttle{period: 10 * time.Second}, binds: throttle{period: time.Second},
 	}
 }
@@ -153,7 +154,7 @@ func (l *lane) start(ctx context.Context, conn *connection, ch *amqp.Channel) (<
 			return nil, "", err
 		}
 	}
-	err := conn.call(ctx, "set prefetch", func() error { return ch.Qos(l.consumer.cfg.Prefetch, 0, false) })
+	err := conn.call(ctx, "set prefetch", func() error { return ch.Qos(l.prefetch(), 0, false) })
 	if err != nil {
 		return nil, "", err
 	}
@@ -166,12 +167,24 @@ func (l *lane) start(ctx context.Context, conn *connection, ch *amqp.Channel) (<
 	return deliveries, tag, err
 }
 
-// pump feeds the workers until the channel ends, a worker or the watch gives it up, or ctx ends.
+func (l *lane) prefetch() int {
+	cfg := &l.consumer.cfg
+	switch {
+	case cfg.Prefetch > 0:
+		return cfg.Prefetch
+	case l.batch > 1:
+		return min(2*cfg.Workers*l.batch, maxPrefetch)
+	}
+	return min(4*cfg.Workers, maxPrefetch)
+}
+
+// pump feeds the workers: what has come while none was free goes to the next one together, up to the lane's batch. It returns when
+// the channel ends, a worker or the watch gives it up, or ctx ends.
 func (l *lane) pump(ctx context.Context, s *source, deliveries <-chan amqp.Delivery, closed <-chan *amqp.Error) error {
 	var (
 		in   = deliveries
-		out  chan<- item // nil while there is nothing to feed
-		next item
+		out  chan<- []item // nil while there is nothing to feed
+		next []item
 	)
 	for {
 		select {
@@ -181,9 +194,12 @@ func (l *lane) pump(ctx context.Context, s *source, deliveries <-chan amqp.Deliv
 			}
 			s.held.Add(1)
 			s.arrived.Add(1)
-			in, out, next = nil, l.feed, item{d, s}
+			next, out = append(next, item{d, s}), l.feed
+			if len(next) >= l.batch {
+				in = nil
+			}
 		case out <- next:
-			in, out, next = deliveries, nil, item{}
+			in, out, next = deliveries, nil, nil
 		case reason := <-closed:
 			if reason == nil {
 				return errClosedHere
@@ -206,26 +222,60 @@ func (l *lane) leave(ctx context.Context, conn *connection, ch *amqp.Channel, ta
 	}
 }
 
-// work deals with one delivery after the other until ctx ends. Handlers run in the context work.
+// work deals with what it is fed until ctx ends. Handlers run in the context work.
 func (l *lane) work(ctx, work context.Context) {
 	for {
 		select {
-		case it := <-l.feed:
-			if !it.source.over() && ctx.Err() == nil {
-				l.deal(ctx, work, it)
-			}
-			it.source.held.Add(-1)
+		case its := <-l.feed:
+			l.dealWith(ctx, work, its)
+			its[0].source.held.Add(-int64(len(its))) // of all: they came on one channel
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
+// dealWith brings deliveries to their ends: together, and what that leaves alone.
+func (l *lane) dealWith(ctx, work context.Context, its []item) {
+	if len(its) > 1 && !its[0].source.over() && ctx.Err() == nil {
+		its = l.together(work, its)
+	}
+	for _, it := range its {
+		if !it.source.over() && ctx.Err() == nil {
+			l.deal(ctx, work, it)
+		}
+	}
+}
+
+// together gives deliveries to the handler once, acknowledges those that are dealt with and returns the others.
+func (l *lane) together(work context.Context, its []item) (left []item) {
+	for i, err := range l.attempt(work, its) {
+		switch {
+		case err == nil:
+			_ = its[i].delivery.Ack(false) // see deal
+		case errors.Is(err, errOverran):
+			l.giveUp(work, its[i])
+		default:
+			l.logs.pass(l.consumer.broker.cfg.Logger).LogAttrs(work, slog.LevelWarn, "delivery is tried again alone",
+				slog.String("queue", l.queue), slog.Any("error", err))
+			left = append(left, its[i])
+		}
+	}
+	return left
+}
+
+// giveUp returns a delivery whose handler did not return.
+func (l *lane) giveUp(work context.Context, it item) {
+	l.consumer.broker.cfg.Logger.LogAttrs(work, slog.LevelError, "handler did not return and is given up, the delivery goes back to the broker",
+		slog.String("queue", l.queue), slog.String("message_id", it.delivery.MessageId), slog.Int64("given_up", l.overran.Load()))
+	_ = it.delivery.Reject(true) // alone: its neighbours are none the worse
+}
+
 // deal brings one delivery to its end: acknowledged, or left to the broker.
 func (l *lane) deal(ctx, work context.Context, it item) {
 	pauses := newPauses()
 	for start := time.Now(); ; {
-		err := l.attempt(work, it)
+		err := l.attempt(work, []item{it})[0]
 		if err == nil {
 			// If we die here, the delivery comes again and the guard drops it. The same holds when the channel has ended:
 			// a delivery knows its channel, and a channel that was closed sends nothing.
@@ -233,9 +283,7 @@ func (l *lane) deal(ctx, work context.Context, it item) {
 			return
 		}
 		if errors.Is(err, errOverran) {
-			l.consumer.broker.cfg.Logger.LogAttrs(work, slog.LevelError, "handler did not return and is given up, the delivery goes back to the broker",
-				slog.String("queue", l.queue), slog.String("message_id", it.delivery.MessageId), slog.Int64("given_up", l.overran.Load()))
-			_ = it.delivery.Reject(true) // alone: its neighbours are none the worse
+			l.giveUp(work, it)
 			return
 		}
 		l.logs.pass(l.consumer.broker.cfg.Logger).LogAttrs(work, slog.LevelWarn, "delivery is held", slog.String("queue", l.queue), slog.Any("error", err))
