@@ -27,6 +27,7 @@ const childVariable = "DUEBOX_BENCH_CHILD"
 // The values of childVariable.
 const (
 	roleWorker    = "worker"    // a whole worker, until its standard input ends
+	roleRelay     = "relay"     // a relay with strategy plugin, until its standard input ends
 	roleReconcile = "reconcile" // one pass, whose report and peak memory it prints
 )
 
@@ -73,12 +74,9 @@ func childProcess(role string) int {
 	var err error
 	switch role {
 	case roleWorker:
-		ctx, cancel := context.WithCancel(ctx)
-		go func() {
-			defer cancel()
-			_, _ = io.Copy(io.Discard, os.Stdin)
-		}()
-		err = workUntil(ctx, dsn, url)
+		err = workUntil(untilAlone(ctx), dsn, url)
+	case roleRelay:
+		err = relayUntil(untilAlone(ctx), dsn, url)
 	case roleReconcile:
 		err = reconcileOnce(ctx, dsn, url)
 	default:
@@ -89,6 +87,30 @@ func childProcess(role string) int {
 		return 1
 	}
 	return 0
+}
+
+// untilAlone returns a context that ends with ctx or the standard input.
+func untilAlone(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}()
+	return ctx
+}
+
+func relayUntil(ctx context.Context, dsn, url string) error {
+	led, err := openLedger(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = led.close() }()
+	store, err := outbox.NewStore(led.db, outbox.StoreConfig{})
+	if err != nil {
+		return err
+	}
+	owner := fmt.Sprintf("bench-%d", os.Getpid())
+	return runRelay(ctx, store, url, rabbitmq.Plugin, rabbitmq.Quorum, owner, func(p outbox.Publisher) outbox.Publisher { return p })
 }
 
 func workUntil(ctx context.Context, dsn, url string) error {

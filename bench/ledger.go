@@ -49,18 +49,22 @@ func openLedger(ctx context.Context, dsn string) (*ledger, error) {
 func (l *ledger) close() error { return l.sql.Close() }
 
 func (l *ledger) reset(ctx context.Context) error {
-	_, err := l.sql.ExecContext(ctx, "TRUNCATE TABLE outbox_messages")
-	return err
+	return l.exec(ctx, "TRUNCATE TABLE outbox_messages")
 }
 
 // fill adds n scheduled rows as Enqueue writes them, spread over the shards, due one step after the other from the given time on.
 func (l *ledger) fill(ctx context.Context, n int, due, step time.Duration) error {
+	body := payload()
+	return l.fillWith(ctx, n, due, step, func(string) []byte { return body })
+}
+
+// fillWith is fill with a payload of each key.
+func (l *ledger) fillWith(ctx context.Context, n int, due, step time.Duration, payload func(key string) []byte) error {
 	const batch = 1000
 	first, err := l.count(ctx, "TRUE")
 	if err != nil {
 		return err
 	}
-	body := payload()
 	for done := 0; done < n; done += batch {
 		var (
 			q    strings.Builder
@@ -76,13 +80,35 @@ func (l *ledger) fill(ctx context.Context, n int, due, step time.Duration) error
 				UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6))`)
 			key := []byte(keyOf(first + i))
 			at := (due + time.Duration(i)*step).Microseconds()
-			args = append(args, i%16, topic, key, key, outbox.DefaultContentType, body, at, at)
+			args = append(args, i%16, topic, key, key, outbox.DefaultContentType, payload(string(key)), at, at)
 		}
 		if _, err := l.sql.ExecContext(ctx, q.String(), args...); err != nil {
 			return fmt.Errorf("fill the ledger: %w", err)
 		}
 	}
 	return nil
+}
+
+func (l *ledger) exec(ctx context.Context, statement string) error {
+	_, err := l.sql.ExecContext(ctx, statement)
+	return err
+}
+
+// until waits until a query's only value is 1.
+func (l *ledger) until(ctx context.Context, query string) error {
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	for {
+		var is int
+		if err := l.sql.QueryRowContext(ctx, query).Scan(&is); err != nil || is == 1 {
+			return err
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 func (l *ledger) count(ctx context.Context, where string, args ...any) (n int, err error) {

@@ -26,6 +26,8 @@ type line struct {
 	P50Ratio    float64 `json:"p50_ratio,omitempty"`
 	P99Ratio    float64 `json:"p99_ratio,omitempty"`
 
+	Processes int `json:"processes,omitempty"`
+
 	InFlight          int     `json:"in_flight,omitempty"`
 	RearmS            float64 `json:"rearm_s,omitempty"`
 	LateAfterRecovery *int    `json:"late_after_recovery,omitempty"`

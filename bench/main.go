@@ -28,6 +28,7 @@ type options struct {
 	ahead     time.Duration // until the first of them is due
 	idle      int           // messages of the lateness benchmark, one after the other
 	lead      time.Duration // from when the ledger begins to be filled until the first of many messages is due, or may spend its tier
+	closing   int           // orders of one round of the close benchmark
 	burst     int           // and those that are due within a second
 	published int           // rows of the reconcile benchmark, of which one in a hundred is lost
 	log       io.Writer     // progress, for people
@@ -42,9 +43,14 @@ type benchmark struct {
 
 func benchmarks() []benchmark {
 	return []benchmark{
-		{name: "relay", run: benchRelay(rabbitmq.Plugin)},
-		{name: "relay", run: benchRelay(rabbitmq.Hold)},
-		{name: "relay", run: benchRelay(rabbitmq.Tiers)},
+		{name: "relay", run: benchRelay(relaying{"relay", rabbitmq.Plugin, rabbitmq.Quorum, 1, 0.8})},
+		{name: "relay", run: benchRelay(relaying{"relay", rabbitmq.Plugin, rabbitmq.Quorum, 2, 0.8})},
+		{name: "relay", run: benchRelay(relaying{"relay", rabbitmq.Plugin, rabbitmq.Quorum, 4, 0.8})},
+		{name: "relay", run: benchRelay(relaying{"relay", rabbitmq.Hold, rabbitmq.Quorum, 1, 0.6})},
+		{name: "relay", run: benchRelay(relaying{"relay", rabbitmq.Tiers, rabbitmq.Quorum, 1, 0.6})},
+		{name: "relay-direct", run: benchRelay(relaying{"relay-direct", rabbitmq.Hold, rabbitmq.Classic, 1, 0.8})},
+		{name: "close", run: benchClose(rabbitmq.Plugin)},
+		{name: "close", run: benchClose(rabbitmq.Hold)},
 		{name: "enqueue", run: benchEnqueue, exchange: devenv.ExchangeNone},
 		{name: "standin", run: benchStandIn, exchange: devenv.ExchangeStandIn},
 		{name: "memory", run: benchMemory},
@@ -77,6 +83,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	flags.IntVar(&o.held, "in-flight", 100_000, "messages in flight in the recovery benchmark")
 	flags.DurationVar(&o.ahead, "ahead", 5*time.Minute, "when the first of them is due")
 	flags.IntVar(&o.idle, "idle", 400, "messages of the lateness benchmark, one after the other")
+	flags.IntVar(&o.closing, "closing", 20_000, "orders that are due within a second in one round of the close benchmark")
 	flags.IntVar(&o.burst, "burst", 20_000, "messages of the lateness benchmark that are due within a second")
 	flags.DurationVar(&o.lead, "lead", 20*time.Second, "time to fill the ledger before many messages are due (lateness, relay with tiers)")
 	flags.IntVar(&o.published, "published", 1_000_000, "published rows of the reconcile benchmark, one in a hundred lost")
@@ -85,8 +92,8 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 		return 2
 	}
 	chosen, err := choose(flags.Args())
-	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1 || o.held < 1 || o.idle < 1 || o.burst < 1 || o.published < 100 || o.ahead <= 0 || o.lead <= 0) {
-		err = errors.New("-rounds, -rows, -waiting, -orders, -in-flight, -idle and -burst must be at least 1, -published at least 100, -ahead and -lead above 0")
+	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1 || o.held < 1 || o.idle < 1 || o.closing < 1 || o.burst < 1 || o.published < 100 || o.ahead <= 0 || o.lead <= 0) {
+		err = errors.New("-rounds, -rows, -waiting, -orders, -in-flight, -idle, -closing and -burst must be at least 1, -published at least 100, -ahead and -lead above 0")
 	}
 	if err != nil {
 		fmt.Fprintln(log, "bench:", err)

@@ -82,7 +82,7 @@ func TestChoose_TakesAllWithoutAName(t *testing.T) {
 
 // small is enough to go through every statement of a benchmark, twice.
 func small() options {
-	return options{rounds: 2, rows: 200, waiting: 2000, orders: 40, held: 400, ahead: 25 * time.Second, idle: 20, burst: 300, lead: 5 * time.Second, published: 2000, log: io.Discard}
+	return options{rounds: 2, rows: 200, waiting: 2000, orders: 40, held: 400, ahead: 25 * time.Second, idle: 20, closing: 200, burst: 300, lead: 5 * time.Second, published: 2000, log: io.Discard}
 }
 
 func TestBenchmarks_MeasureOnTheRealServices(t *testing.T) {
@@ -91,7 +91,16 @@ func TestBenchmarks_MeasureOnTheRealServices(t *testing.T) {
 	for _, measure := range []struct {
 		name string
 		run  func(context.Context, services, options) (line, error)
-	}{{"relay", benchRelay(rabbitmq.Plugin)}, {"relay", benchRelay(rabbitmq.Hold)}, {"relay", benchRelay(rabbitmq.Tiers)}, {"standin", benchStandIn}, {"memory", benchMemory}, {"recovery", benchRecovery}} {
+	}{
+		{"relay", benchRelay(relaying{"relay", rabbitmq.Plugin, rabbitmq.Quorum, 1, 0.8})},
+		{"relay", benchRelay(relaying{"relay", rabbitmq.Plugin, rabbitmq.Quorum, 2, 0.8})},
+		{"relay", benchRelay(relaying{"relay", rabbitmq.Hold, rabbitmq.Quorum, 1, 0.8})},
+		{"relay", benchRelay(relaying{"relay", rabbitmq.Tiers, rabbitmq.Quorum, 1, 0.8})},
+		{"close", benchClose(rabbitmq.Plugin)},
+		{"standin", benchStandIn},
+		{"memory", benchMemory},
+		{"recovery", benchRecovery},
+	} {
 		s := services{dsn: devtest.Database(t), amqp: broker.URL(), exchange: broker.Exchange(), broker: broker}
 		l, err := measure.run(t.Context(), s, small())
 		require.NoError(t, err, measure.name)
@@ -154,6 +163,7 @@ func TestDrainRound_EndsWhenTheBrokerIsNotThere(t *testing.T) {
 	led, err := openLedger(t.Context(), devtest.Database(t))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, led.close()) }()
-	_, err = drainRound(t.Context(), services{amqp: "amqp://127.0.0.1:1/"}, led, rabbitmq.Plugin, 1, time.Second)
+	r := relaying{"relay", rabbitmq.Plugin, rabbitmq.Quorum, 1, 0.8}
+	_, err = r.drainRound(t.Context(), services{amqp: "amqp://127.0.0.1:1/"}, led, 1, time.Second)
 	require.ErrorContains(t, err, "connect to the broker")
 }

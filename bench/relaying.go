@@ -11,10 +11,10 @@ import (
 )
 
 // runRelay runs a publisher and, as soon as it is connected, a relay, until ctx ends. What wrap returns stands between them.
-func runRelay(ctx context.Context, store *outbox.Store, url string, strategy rabbitmq.Strategy, wrap func(outbox.Publisher) outbox.Publisher) error {
+func runRelay(ctx context.Context, store *outbox.Store, url string, strategy rabbitmq.Strategy, queueType rabbitmq.QueueType, owner string, wrap func(outbox.Publisher) outbox.Publisher) error {
 	var once sync.Once
 	connected := make(chan struct{})
-	broker, err := rabbitmq.NewBroker(url, rabbitmq.Config{Namespace: namespace, Observer: rabbitmq.Observer{
+	broker, err := rabbitmq.NewBroker(url, rabbitmq.Config{Namespace: namespace, QueueType: queueType, Observer: rabbitmq.Observer{
 		Connected: func(string) { once.Do(func() { close(connected) }) },
 	}})
 	if err != nil {
@@ -26,7 +26,7 @@ func runRelay(ctx context.Context, store *outbox.Store, url string, strategy rab
 	if err != nil {
 		return err
 	}
-	relay, err := outbox.NewRelay(store, wrap(publisher), outbox.RelayConfig{Owner: "bench", Horizon: horizon, Reach: publisher.Reach})
+	relay, err := outbox.NewRelay(store, wrap(publisher), outbox.RelayConfig{Owner: owner, Horizon: horizon, Reach: publisher.Reach})
 	if err != nil {
 		return err
 	}
