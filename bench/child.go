@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,6 +25,9 @@ import (
 // childVariable makes this program another process of a benchmark, on the services of MYSQL_DSN and AMQP_URL.
 const childVariable = "DUEBOX_BENCH_CHILD"
 
+// strategyVariable is the strategy of a worker that is such a process. Default: plugin.
+const strategyVariable = "DUEBOX_BENCH_STRATEGY"
+
 // The values of childVariable.
 const (
 	roleWorker    = "worker"    // a whole worker, until its standard input ends
@@ -38,13 +42,14 @@ type child struct {
 	out, said bytes.Buffer
 }
 
-func startChild(ctx context.Context, s services, role string) (*child, error) {
+func startChild(ctx context.Context, s services, role string, more ...string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	c := &child{cmd: exec.CommandContext(ctx, self)} //nolint:gosec // this program
 	c.cmd.Env = append(os.Environ(), childVariable+"="+role, "MYSQL_DSN="+s.dsn, "AMQP_URL="+s.amqp)
+	c.cmd.Env = append(c.cmd.Env, more...)
 	c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.said
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if c.alive, err = c.cmd.StdinPipe(); err != nil {
@@ -121,7 +126,7 @@ func workUntil(ctx context.Context, dsn, url string) error {
 	defer func() { _ = led.close() }()
 	nothing := func(context.Context, *gorm.DB, outbox.Delivery) error { return nil } // the guard's own write is measured
 	w, err := worker.New(led.db, url, map[string]worker.Effect{topic: nothing}, worker.Config{
-		HTTPAddr: "127.0.0.1:0", Namespace: namespace, Strategy: rabbitmq.Plugin, Horizon: horizon,
+		HTTPAddr: "127.0.0.1:0", Namespace: namespace, Strategy: cmp.Or(rabbitmq.Strategy(os.Getenv(strategyVariable)), rabbitmq.Plugin), Horizon: horizon,
 	})
 	if err != nil {
 		return err

@@ -42,6 +42,16 @@ type line struct {
 	Seconds           float64 `json:"seconds,omitempty"`
 	PeakRSSMB         float64 `json:"peak_rss_mb,omitempty"`
 	Exchange          string  `json:"exchange,omitempty"` // what the broker's delayed exchange is: plugin or stand-in
+	BufferPoolMB      float64 `json:"buffer_pool_mb,omitempty"`
+
+	Operation    string  `json:"operation,omitempty"`      // flat: what is called
+	Waiting      int     `json:"waiting,omitempty"`        // rows that wait
+	Finished     int     `json:"finished,omitempty"`       // rows beside them that are done
+	CPUPercent   float64 `json:"cpu_percent,omitempty"`    // of one core
+	QueriesPerS  float64 `json:"queries_per_s,omitempty"`  // that the database was asked
+	PublishP50Ms float64 `json:"publish_p50_ms,omitempty"` // from the commit until another consumer has it
+	PublishP99Ms float64 `json:"publish_p99_ms,omitempty"`
+	Held         int     `json:"held,omitempty"` // messages that the broker holds
 
 	required bool // missing the aim is an error
 }

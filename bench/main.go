@@ -31,6 +31,8 @@ type options struct {
 	closing   int           // orders of one round of the close benchmark
 	burst     int           // and those that are due within a second
 	published int           // rows of the reconcile benchmark, of which one in a hundred is lost
+	few       int           // rows that wait in the idle benchmark
+	quiet     time.Duration // one round of the idle benchmark
 	log       io.Writer     // progress, for people
 }
 
@@ -39,6 +41,8 @@ type benchmark struct {
 	name     string
 	exchange string // the delayed exchange that it needs, a constant of devenv; empty: whichever is there
 	run      func(ctx context.Context, s services, o options) (line, error)
+	runAll   func(ctx context.Context, s services, o options) ([]line, error) // instead, if it prints more than one line
+	pool     int64                                                            // of the database in bytes; 0: that of devenv
 }
 
 func benchmarks() []benchmark {
@@ -53,7 +57,9 @@ func benchmarks() []benchmark {
 		{name: "close", run: benchClose(rabbitmq.Hold)},
 		{name: "enqueue", run: benchEnqueue, exchange: devenv.ExchangeNone},
 		{name: "standin", run: benchStandIn, exchange: devenv.ExchangeStandIn},
-		{name: "memory", run: benchMemory},
+		{name: "memory", runAll: benchMemory},
+		{name: "broker", runAll: benchBroker},
+		{name: "idle", runAll: benchIdle},
 		{name: "recovery", run: benchRecovery},
 		{name: "reconcile", run: benchReconcile},
 		{name: "lateness", run: benchLateness(rabbitmq.Plugin, 25*time.Millisecond, 2*time.Second)},
@@ -78,7 +84,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	o := options{log: log}
 	flags.IntVar(&o.rounds, "rounds", 5, "measure each variant `N` times")
 	flags.IntVar(&o.rows, "rows", 50_000, "messages (relay, standin; memory: handed over) in one round")
-	flags.IntVar(&o.waiting, "waiting", 1_000_000, "rows that wait in the memory benchmark")
+	flags.IntVar(&o.waiting, "waiting", 10_000_000, "rows that wait in the benchmarks memory and broker")
+	flags.IntVar(&o.few, "few", 100_000, "rows that wait in the idle benchmark")
+	flags.DurationVar(&o.quiet, "quiet", time.Minute, "how long a worker is watched in a round of the idle benchmark")
 	flags.IntVar(&o.orders, "orders", 4000, "transactions (enqueue) in one round")
 	flags.IntVar(&o.held, "in-flight", 100_000, "messages in flight in the recovery benchmark")
 	flags.DurationVar(&o.ahead, "ahead", 5*time.Minute, "when the first of them is due")
@@ -92,8 +100,8 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 		return 2
 	}
 	chosen, err := choose(flags.Args())
-	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1 || o.held < 1 || o.idle < 1 || o.closing < 1 || o.burst < 1 || o.published < 100 || o.ahead <= 0 || o.lead <= 0) {
-		err = errors.New("-rounds, -rows, -waiting, -orders, -in-flight, -idle, -closing and -burst must be at least 1, -published at least 100, -ahead and -lead above 0")
+	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1 || o.held < 1 || o.idle < 1 || o.closing < 1 || o.burst < 1 || o.published < 100 || o.few < 1 || o.quiet <= 0 || o.ahead <= 0 || o.lead <= 0) {
+		err = errors.New("-rounds, -rows, -waiting, -orders, -in-flight, -idle, -closing, -burst and -few must be at least 1, -published at least 100, -ahead, -lead and -quiet above 0")
 	}
 	if err != nil {
 		fmt.Fprintln(log, "bench:", err)
@@ -107,15 +115,16 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	defer stop()
 	code := 0
 	for _, b := range chosen {
-		l, err := b.measure(ctx, o)
+		lines, err := b.measure(ctx, o)
+		for _, l := range lines {
+			code = max(code, report(l, out, log))
+		}
 		if err != nil {
 			fmt.Fprintf(log, "bench: %s: %v\n", b.name, err)
 			if code = 1; ctx.Err() != nil {
 				return code
 			}
-			continue
 		}
-		code = max(code, report(l, out, log))
 	}
 	return code
 }
@@ -134,13 +143,27 @@ func report(l line, out, log io.Writer) int {
 }
 
 // measure starts the services, runs the benchmark and closes them.
-func (b benchmark) measure(ctx context.Context, o options) (l line, err error) {
-	s, err := startServices(ctx, b.exchange, o.log)
+func (b benchmark) measure(ctx context.Context, o options) (lines []line, err error) {
+	s, err := startServices(ctx, b.exchange, b.pool, o.log)
 	if err != nil {
-		return line{}, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	return b.run(ctx, s, o)
+	run := b.runAll
+	if run == nil {
+		run = func(ctx context.Context, s services, o options) ([]line, error) {
+			l, err := b.run(ctx, s, o)
+			return []line{l}, err
+		}
+	}
+	if lines, err = run(ctx, s, o); err != nil {
+		return nil, err
+	}
+	size, err := bufferPool(ctx, s.dsn)
+	for i := range lines {
+		lines[i].BufferPoolMB = float64(size) / mebi
+	}
+	return lines, err
 }
 
 func choose(names []string) ([]benchmark, error) {

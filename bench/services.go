@@ -18,9 +18,9 @@ type services struct {
 }
 
 // startServices starts a database and a broker of its own for one benchmark. The exchange is a constant of devenv, or empty for
-// whichever is there.
-func startServices(ctx context.Context, exchange string, log io.Writer) (services, error) {
-	db, err := devenv.StartMariaDB(ctx, devenv.Config{Log: log})
+// whichever is there; pool is the size of the database's buffer pool in bytes, 0 for that of devenv.
+func startServices(ctx context.Context, exchange string, pool int64, log io.Writer) (services, error) {
+	db, err := devenv.StartMariaDB(ctx, devenv.Config{Log: log, BufferPool: pool})
 	if err != nil {
 		return services{}, err
 	}

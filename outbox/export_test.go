@@ -10,7 +10,7 @@ func TakeQuery() (string, []any) {
 		all[i] = i
 		from[i] = position{available: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(), id: 100}
 	}
-	return takeQuery(all, from, 10*time.Minute, 64)
+	return takeQuery(all, span{from, 10 * time.Minute, 64})
 }
 
 // DelayQuery is the query by which a relay that holds every shard takes, at the database's time now, what is ahead by delay.
@@ -22,5 +22,5 @@ func DelayQuery(now time.Time, delay time.Duration) (string, []any) {
 		all[i] = i
 		from[i] = position{available: w.from}
 	}
-	return takeQuery(all, from, w.ahead, 64)
+	return takeQuery(all, span{from, w.ahead, 64})
 }

@@ -34,6 +34,7 @@ type item struct {
 	pub       Publication
 	revision  int64
 	shard     int
+	look      int   // of the scan that has read it
 	available int64 // microseconds since 1970
 	held      bool
 	takenAt   time.Time // when it may be handed over

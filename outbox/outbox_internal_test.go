@@ -119,3 +119,34 @@ func TestNewOwner_IsANameOfItsOwn(t *testing.T) {
 	require.True(t, isName(one, 64), one)
 	require.NotEqual(t, one, other)
 }
+
+// However many delays a publisher has, a relay takes no more than it has room for, and leaves some for what is due.
+func TestLooks_ShareTheRoom(t *testing.T) {
+	t.Parallel()
+	delays := []time.Duration{time.Minute, time.Hour, 24 * time.Hour}
+	for _, c := range []struct {
+		reach                Reach
+		waiting, rows, looks int
+	}{
+		{Reach{UpTo: time.Hour, Delays: delays}, 0, 4096, 1},
+		{Reach{}, 0, 4096, 1},
+		{Reach{Delays: delays}, 0, 4096, 4},
+		{Reach{Delays: delays}, 0, 1024, 4},
+		{Reach{Delays: delays}, 2000, 2096, 4},
+		{Reach{Delays: delays}, 2048, 2048, 1}, // half of its room waits already
+		{Reach{Delays: delays}, 0, 4, 1},
+	} {
+		r := Relay{cfg: RelayConfig{MaxInFlight: 4096, Horizon: time.Minute}, delayed: map[time.Duration]*scanner{}}
+		looks := r.looks(c.reach, time.Now(), c.waiting, c.rows, 1<<20)
+		require.Len(t, looks, c.looks, c)
+		rows, bytes := 0, 0
+		for _, l := range looks {
+			require.Positive(t, l.rows, c)
+			rows += min(l.rows, scanRows)
+			bytes += l.bytes
+		}
+		require.LessOrEqual(t, rows, c.rows, c)
+		require.LessOrEqual(t, bytes, 1<<20, c)
+		require.GreaterOrEqual(t, looks[0].rows, min(c.rows/2, scanRows), c)
+	}
+}

@@ -87,15 +87,12 @@ func (r *Reconciler) Run(ctx context.Context, scope Scope) (Report, error) {
 // RunRequested executes the oldest run that Store.RequestRun has asked for and that can be begun, and returns its report. Report.Run
 // is 0 if there was none, or if others of the kinds that are asked for are under way.
 func (r *Reconciler) RunRequested(ctx context.Context) (Report, error) {
-	for _, kind := range []RunKind{RunPass, RunAudit} {
-		id, scope, found, err := r.store.nextRequested(ctx, kind)
-		if err != nil {
-			return Report{}, err
-		}
-		if !found {
-			continue
-		}
-		if report, err := r.run(ctx, scope, id); err != nil || !report.Skipped {
+	next, err := r.store.nextRequested(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	for _, run := range next {
+		if report, err := r.run(ctx, run.scope, run.id); err != nil || !report.Skipped {
 			return report, err
 		}
 	}

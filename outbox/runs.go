@@ -139,21 +139,27 @@ func (s *Store) lookupRun(ctx context.Context, where string, args ...any) (Run, 
 	return r, nil
 }
 
-// nextRequested returns the oldest run of a kind that waits to be executed.
-func (s *Store) nextRequested(ctx context.Context, kind RunKind) (id int64, scope Scope, found bool, err error) {
+// requested is a run that waits to be executed.
+type requested struct {
+	id    int64
+	scope Scope
+}
+
+// nextRequested returns the oldest requested pass and the oldest requested audit, of those that there are. It is one statement,
+// because a worker asks every two seconds.
+func (s *Store) nextRequested(ctx context.Context) ([]requested, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	// index: by_state (state, kind)
-	err = s.sql.QueryRowContext(ctx, `SELECT id, dry_run FROM outbox_reconcile_runs
-		WHERE state = 'requested' AND kind = ? ORDER BY id LIMIT 1`, string(kind)).Scan(&id, &scope.DryRun)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, Scope{}, false, nil
-	}
+	// index: by_state (state, kind), in both
+	next, err := queryAll(ctx, s.sql, func(rows *sql.Rows, r *requested) error {
+		return rows.Scan(&r.id, &r.scope.Audit, &r.scope.DryRun)
+	}, `(SELECT id, FALSE AS audit, dry_run FROM outbox_reconcile_runs WHERE state = 'requested' AND kind = 'pass' ORDER BY id LIMIT 1)
+		UNION ALL
+		(SELECT id, TRUE AS audit, dry_run FROM outbox_reconcile_runs WHERE state = 'requested' AND kind = 'audit' ORDER BY id LIMIT 1)`)
 	if err != nil {
-		return 0, Scope{}, false, fmt.Errorf("look for requested runs: %w", err)
+		return nil, fmt.Errorf("look for requested runs: %w", err)
 	}
-	scope.Audit = kind == RunAudit
-	return id, scope, true, nil
+	return next, nil
 }
 
 // begin writes down that a run has begun: as the requested one with this id, or as a new one if id is 0. The caller holds the

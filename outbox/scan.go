@@ -88,8 +88,8 @@ func (s *scanner) end(items []item, now time.Time) {
 }
 
 // scan takes the next rows of the leased shards, in the order in which they should fire, and tells whether there may be others to
-// be taken at once. First comes what is due, up to the horizon, then what is ahead by a delay of the publisher. What was taken before
-// an error is returned with it.
+// be taken at once. First comes what is due, up to the horizon, then what is ahead by a delay of the publisher. It is one statement, however
+// many delays there are: that is what a relay without work costs.
 func (r *Relay) scan(ctx context.Context, waiting int) (taken []item, more bool, err error) {
 	mine := r.leases.takeable(time.Now())
 	rows, bytes := r.flight.room()
@@ -104,44 +104,52 @@ func (r *Relay) scan(ctx context.Context, waiting int) (taken []item, more bool,
 	if err != nil {
 		return nil, false, err
 	}
-	take := func(s *scanner, w window) error {
-		read, some, err := r.read(ctx, s, mine, w, now)
-		if err != nil {
-			return fmt.Errorf("take work: %w", err)
-		}
-		local := time.Now()
-		for _, it := range read {
-			bytes -= it.bytes
-			it.pub.FireAt = r.store.clock.local(fromMicros(it.available))
-			it.takenAt = reach.takenAt(&it, local)
-			if it.takenAt.Sub(local) <= 2*heldAhead && r.flight.add(it) {
-				taken = append(taken, it)
-			}
-		}
-		more = more || some
-		return nil
+	read, more, err := r.read(ctx, r.looks(reach, now, waiting, rows, bytes), mine, bytes, now)
+	if err != nil {
+		return nil, false, fmt.Errorf("take work: %w", err)
 	}
-	if err := take(&r.scanner, window{ahead: r.horizon(reach), rows: rows, bytes: bytes}); err != nil || reach.UpTo > 0 {
-		return taken, more, err
+	local := time.Now()
+	for _, it := range read {
+		it.pub.FireAt = r.store.clock.local(fromMicros(it.available))
+		it.takenAt = reach.takenAt(&it, local)
+		if it.takenAt.Sub(local) <= 2*heldAhead && r.flight.add(it) {
+			taken = append(taken, it)
+		}
 	}
+	return taken, more, nil
+}
+
+// look is a window to be read in a scan, and what remembers how far its reading has come.
+type look struct {
+	*scanner
+	window
+}
+
+// looks says what to read with room for so many rows and bytes, while so many taken rows wait for their time.
+func (r *Relay) looks(reach Reach, now time.Time, waiting, rows, bytes int) []look {
+	due := look{&r.scanner, window{ahead: r.horizon(reach), rows: rows, bytes: bytes}}
+	if reach.UpTo > 0 || len(reach.Delays) == 0 {
+		return []look{due}
+	}
+	// What waits to be handed over ahead must leave room for what is due.
+	due.rows = min(scanRows, (rows+1)/2)
+	room := min(r.cfg.MaxInFlight/2-waiting, rows-due.rows) / len(reach.Delays)
+	if room <= 0 {
+		return []look{due}
+	}
+	due.bytes /= 1 + len(reach.Delays)
+	looks := []look{due}
 	for _, delay := range reach.Delays {
-		// What waits to be handed over ahead must leave room for what is due.
-		room := r.cfg.MaxInFlight/2 - waiting - len(taken)
-		if room <= 0 || bytes <= 0 {
-			break
-		}
 		s := r.delayed[delay]
 		if s == nil {
 			s = &scanner{}
 			r.delayed[delay] = s
 		}
 		w := delayWindow(now, delay)
-		w.rows, w.bytes = room, bytes
-		if err := take(s, w); err != nil {
-			return taken, more, err
-		}
+		w.rows, w.bytes = room, due.bytes
+		looks = append(looks, look{s, w})
 	}
-	return taken, more, nil
+	return looks
 }
 
 // horizon is how far ahead the first reading of a scan goes.
@@ -165,34 +173,51 @@ func delayWindow(now time.Time, delay time.Duration) window {
 	return window{from: now.Add(delay - delayLag).UnixMicro(), ahead: delay + heldAhead}
 }
 
-// read reads on in a window, at the database's time now. Some says that a shard may have more.
-func (r *Relay) read(ctx context.Context, s *scanner, mine []int, w window, now time.Time) (read []item, some bool, err error) {
-	// Rows as large as those of the scan before must fit as well; readWork stops where they do not.
-	perShard := max(1, min(scanRows, w.rows, w.bytes/max(1, s.rowBytes))/len(mine))
-	from := s.begin(time.Now(), mine)
-	for shard := range from {
-		if from[shard].available < w.from {
-			from[shard] = position{available: w.from}
+// read reads on in all windows by one statement, up to room bytes, at the database's time now. Some says that a shard may have more.
+func (r *Relay) read(ctx context.Context, looks []look, mine []int, room int, now time.Time) (read []item, some bool, err error) {
+	spans := make([]span, len(looks))
+	for i, l := range looks {
+		// Rows as large as those of the scan before must fit as well; readWork stops where they do not.
+		perShard := max(1, min(scanRows, l.rows, l.bytes/max(1, l.rowBytes))/len(mine))
+		spans[i] = span{l.begin(time.Now(), mine), l.ahead, perShard}
+		for shard, at := range spans[i].from {
+			if at.available < l.from {
+				spans[i].from[shard] = position{available: l.from}
+			}
 		}
 	}
-	query, args := takeQuery(mine, from, w.ahead, perShard)
-	read, some, err = r.store.readWork(ctx, w.bytes, query, args)
+	query, args := takeQuery(mine, spans...)
+	read, some, err = r.store.readWork(ctx, room, query, args)
 	if err != nil {
 		return nil, false, err
 	}
-	s.end(read, now)
-	var perShardRead [shards]int
-	for _, it := range read {
-		if perShardRead[it.shard]++; perShardRead[it.shard] == perShard {
-			some = true
+	for i, l := range looks {
+		var of []item
+		var ofShard [shards]int
+		for _, it := range read {
+			if it.look != i {
+				continue
+			}
+			of = append(of, it)
+			if ofShard[it.shard]++; ofShard[it.shard] == spans[i].perShard {
+				some = true
+			}
 		}
+		l.end(of, now)
 	}
 	return read, some, nil
 }
 
-// takeQuery reads each shard in index order: one range of the index `due` per branch, no sort, no lock.
-func takeQuery(mine []int, from [shards]position, horizon time.Duration, perShard int) (string, []any) {
-	const branch = `(SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now_us,
+// span is how far a statement reads on from where, and how many rows of each shard.
+type span struct {
+	from     [shards]position
+	ahead    time.Duration
+	perShard int
+}
+
+// takeQuery reads each shard in index order, in one span after the other: one range of the index `due` per branch, no sort, no lock.
+func takeQuery(mine []int, spans ...span) (string, []any) {
+	const branch = `(SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now_us, ? AS span,
 			id, shard, topic, COALESCE(message_key, '') AS message_key, generation, revision, held, attempts,
 			TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', due_at) AS due,
 			TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', available_at) AS available,
@@ -204,19 +229,18 @@ func takeQuery(mine []int, from [shards]position, horizon time.Duration, perShar
 			AND (held = FALSE OR available_at <= UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)
 		ORDER BY available_at, id LIMIT ?)`
 	var (
-		q    strings.Builder
-		args = make([]any, 0, 7*len(mine))
+		branches = make([]string, 0, len(spans)*len(mine))
+		args     = make([]any, 0, 8*len(spans)*len(mine))
 	)
-	for i, shard := range mine {
-		if i > 0 {
-			q.WriteString(" UNION ALL ")
+	for i, s := range spans {
+		for _, shard := range mine {
+			p := s.from[shard]
+			at := fromMicros(p.available).Format(sqlTime)
+			branches = append(branches, branch)
+			args = append(args, i, shard, s.ahead.Microseconds(), at, at, p.id, heldAhead.Microseconds(), s.perShard)
 		}
-		q.WriteString(branch)
-		p := from[shard]
-		at := fromMicros(p.available).Format(sqlTime)
-		args = append(args, shard, horizon.Microseconds(), at, at, p.id, heldAhead.Microseconds(), perShard)
 	}
-	return q.String(), args
+	return strings.Join(branches, " UNION ALL "), args
 }
 
 // readWork reads rows until room bytes are used up; cut says that it stopped before the last.
@@ -233,7 +257,7 @@ func (s *Store) readWork(ctx context.Context, room int, query string, args []any
 			headers  []byte
 			now, due int64
 		)
-		err := rows.Scan(&now, &it.pub.ID, &it.shard, &it.pub.Topic, &it.pub.Key, &it.pub.Generation, &it.revision,
+		err := rows.Scan(&now, &it.look, &it.pub.ID, &it.shard, &it.pub.Topic, &it.pub.Key, &it.pub.Generation, &it.revision,
 			&it.held, &it.pub.Attempt, &due, &it.available, &it.pub.ContentType, &headers, &it.pub.Payload)
 		if err != nil {
 			return err
