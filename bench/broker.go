@@ -42,7 +42,7 @@ func benchBroker(ctx context.Context, s services, o options) (lines []line, err 
 	if err := led.clear(ctx); err != nil {
 		return nil, err
 	}
-	if err := led.fillMany(ctx, o.waiting, farAway, time.Microsecond); err != nil {
+	if err := led.fillMany(ctx, o.waiting, time.Microsecond); err != nil {
 		return nil, err
 	}
 	beside, err := measure()

@@ -121,27 +121,43 @@ func (l *ledger) until(ctx context.Context, query string) error {
 	}
 }
 
-// copied is how many rows fillMany writes in a statement, a multiple of the number of shards.
+// copied is how many rows fillMany copies in a statement, a multiple of the number of shards.
 const copied = 48_000
 
-// fillMany adds rows as fill does. Those after the first are copies of these with keys and times of their own, which is several times as fast.
-func (l *ledger) fillMany(ctx context.Context, n int, due, step time.Duration) error {
+// fillMany adds rows as fill does, due from days ahead on. Those after the first are copies of these with keys and times of their own, which is several times as fast.
+func (l *ledger) fillMany(ctx context.Context, n int, step time.Duration) error {
 	first, err := l.last(ctx)
 	if err != nil {
 		return err
 	}
-	if err := l.fill(ctx, min(n, copied), due, step); err != nil {
+	if err := l.fill(ctx, min(n, copied), farAway, step); err != nil {
 		return err
 	}
-	const key = `CONCAT(LEFT(message_key, 24), LPAD(CAST(RIGHT(message_key, 12) AS UNSIGNED) + ?, 12, '0'))`
-	for done := copied; done < n; done += copied {
-		later := (time.Duration(done) * step).Microseconds()
+	return l.copyRows(ctx, rowsAfter{first, copied}, copied, n, step, scheduledCopy)
+}
+
+// What copies are: SQL for live_key, which may name the message's key as k, then for state and for finished_at.
+const (
+	scheduledCopy = "k, 'scheduled', NULL"
+	doneCopy      = "NULL, 'done', UTC_TIMESTAMP(6)"
+)
+
+// rowsAfter are the n rows that follow an id, to be copied. They are numbered from 0.
+type rowsAfter struct{ id, n int }
+
+// copyRows adds the rows from the one with the number from up to the one with the number to, which is not among them, due one step after the
+// other.
+func (l *ledger) copyRows(ctx context.Context, of rowsAfter, from, to int, step time.Duration, what string) error {
+	for ; from < to; from += of.n {
+		later := (time.Duration(from) * step).Microseconds()
+		//nolint:gosec // What it is put together from are constants.
 		if _, err := l.sql.ExecContext(ctx, `INSERT INTO outbox_messages
-				(shard, topic, message_key, live_key, content_type, payload, due_at, available_at, created_at)
-			SELECT shard, topic, `+key+`, `+key+`, content_type, payload,
-				due_at + INTERVAL ? MICROSECOND, available_at + INTERVAL ? MICROSECOND, created_at
-			FROM outbox_messages WHERE id > ? AND id <= ?`,
-			done, done, later, later, first, first+min(copied, n-done)); err != nil {
+				(shard, topic, content_type, payload, due_at, available_at, created_at, message_key, live_key, state, finished_at)
+			SELECT shard, topic, content_type, payload, due_at, due_at, created_at, k, `+what+` FROM (
+				SELECT shard, topic, content_type, payload, due_at + INTERVAL ? MICROSECOND AS due_at, created_at,
+					CONCAT(LEFT(message_key, 24), LPAD(CAST(RIGHT(message_key, 12) AS UNSIGNED) + ?, 12, '0')) AS k
+				FROM outbox_messages WHERE id > ? AND id <= ?) AS copies`,
+			later, from, of.id, of.id+min(of.n, to-from)); err != nil {
 			return fmt.Errorf("fill the ledger: %w", err)
 		}
 	}

@@ -31,7 +31,8 @@ type options struct {
 	closing   int           // orders of one round of the close benchmark
 	burst     int           // and those that are due within a second
 	published int           // rows of the reconcile benchmark, of which one in a hundred is lost
-	few       int           // rows that wait in the idle benchmark
+	few       int           // rows that wait in the idle benchmark, and with which many are compared in the flat one
+	calls     int           // of each kind in a round of the flat benchmark
 	quiet     time.Duration // one round of the idle benchmark
 	log       io.Writer     // progress, for people
 }
@@ -59,6 +60,7 @@ func benchmarks() []benchmark {
 		{name: "standin", run: benchStandIn, exchange: devenv.ExchangeStandIn},
 		{name: "memory", runAll: benchMemory},
 		{name: "broker", runAll: benchBroker},
+		{name: "flat", runAll: benchFlat, pool: largePool, exchange: devenv.ExchangeNone},
 		{name: "idle", runAll: benchIdle},
 		{name: "recovery", run: benchRecovery},
 		{name: "reconcile", run: benchReconcile},
@@ -84,8 +86,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	o := options{log: log}
 	flags.IntVar(&o.rounds, "rounds", 5, "measure each variant `N` times")
 	flags.IntVar(&o.rows, "rows", 50_000, "messages (relay, standin; memory: handed over) in one round")
-	flags.IntVar(&o.waiting, "waiting", 10_000_000, "rows that wait in the benchmarks memory and broker")
-	flags.IntVar(&o.few, "few", 100_000, "rows that wait in the idle benchmark")
+	flags.IntVar(&o.waiting, "waiting", 10_000_000, "rows that wait in the benchmarks memory, broker and flat")
+	flags.IntVar(&o.few, "few", 100_000, "rows that wait in the idle benchmark, and with which many are compared in the flat one")
+	flags.IntVar(&o.calls, "calls", 1000, "calls of each kind in a round of the flat benchmark")
 	flags.DurationVar(&o.quiet, "quiet", time.Minute, "how long a worker is watched in a round of the idle benchmark")
 	flags.IntVar(&o.orders, "orders", 4000, "transactions (enqueue) in one round")
 	flags.IntVar(&o.held, "in-flight", 100_000, "messages in flight in the recovery benchmark")
@@ -100,8 +103,8 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 		return 2
 	}
 	chosen, err := choose(flags.Args())
-	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1 || o.held < 1 || o.idle < 1 || o.closing < 1 || o.burst < 1 || o.published < 100 || o.few < 1 || o.quiet <= 0 || o.ahead <= 0 || o.lead <= 0) {
-		err = errors.New("-rounds, -rows, -waiting, -orders, -in-flight, -idle, -closing, -burst and -few must be at least 1, -published at least 100, -ahead, -lead and -quiet above 0")
+	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1 || o.held < 1 || o.idle < 1 || o.closing < 1 || o.burst < 1 || o.published < 100 || o.few < 1 || o.calls < turns || o.quiet <= 0 || o.ahead <= 0 || o.lead <= 0) {
+		err = errors.New("-rounds, -rows, -waiting, -orders, -in-flight, -idle, -closing, -burst and -few must be at least 1, -published at least 100, -calls at least 10, -ahead, -lead and -quiet above 0")
 	}
 	if err != nil {
 		fmt.Fprintln(log, "bench:", err)
@@ -153,13 +156,17 @@ func (b benchmark) measure(ctx context.Context, o options) (lines []line, err er
 	if run == nil {
 		run = func(ctx context.Context, s services, o options) ([]line, error) {
 			l, err := b.run(ctx, s, o)
-			return []line{l}, err
+			if err != nil {
+				return nil, err
+			}
+			return []line{l}, nil
 		}
 	}
-	if lines, err = run(ctx, s, o); err != nil {
+	size, err := bufferPool(ctx, s.dsn)
+	if err != nil {
 		return nil, err
 	}
-	size, err := bufferPool(ctx, s.dsn)
+	lines, err = run(ctx, s, o)
 	for i := range lines {
 		lines[i].BufferPoolMB = float64(size) / mebi
 	}

@@ -84,7 +84,7 @@ func TestChoose_TakesAllWithoutAName(t *testing.T) {
 func small() options {
 	return options{
 		rounds: 2, rows: 200, waiting: 2000, orders: 40, held: 400, ahead: 25 * time.Second, idle: 20, closing: 200, burst: 300, lead: 5 * time.Second, published: 2000,
-		few: 300, quiet: 2 * time.Second, log: io.Discard,
+		few: 300, calls: 20, quiet: 2 * time.Second, log: io.Discard,
 	}
 }
 
@@ -94,7 +94,15 @@ func TestBenchmarks_MeasureOnTheRealServices(t *testing.T) {
 	for _, measure := range []struct {
 		name string
 		run  func(context.Context, services, options) (line, error)
-	}{{"relay", benchRelay(rabbitmq.Plugin)}, {"relay", benchRelay(rabbitmq.Hold)}, {"relay", benchRelay(rabbitmq.Tiers)}, {"standin", benchStandIn}, {"recovery", benchRecovery}} {
+	}{
+		{"relay", benchRelay(relaying{"relay", rabbitmq.Plugin, rabbitmq.Quorum, 1, 0.8})},
+		{"relay", benchRelay(relaying{"relay", rabbitmq.Plugin, rabbitmq.Quorum, 2, 0.8})},
+		{"relay", benchRelay(relaying{"relay", rabbitmq.Hold, rabbitmq.Quorum, 1, 0.8})},
+		{"relay", benchRelay(relaying{"relay", rabbitmq.Tiers, rabbitmq.Quorum, 1, 0.8})},
+		{"close", benchClose(rabbitmq.Plugin)},
+		{"standin", benchStandIn},
+		{"recovery", benchRecovery},
+	} {
 		s := services{dsn: devtest.Database(t), amqp: broker.URL(), exchange: broker.Exchange(), broker: broker}
 		l, err := measure.run(t.Context(), s, small())
 		require.NoError(t, err, measure.name)

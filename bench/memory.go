@@ -22,7 +22,7 @@ func benchMemory(ctx context.Context, s services, o options) (lines []line, err 
 	}
 	defer func() { err = errors.Join(err, led.close()) }()
 	near := min(o.rows, max(1, o.waiting/10))
-	if err := led.fillMany(ctx, o.waiting-near, farAway, time.Microsecond); err != nil {
+	if err := led.fillMany(ctx, o.waiting-near, time.Microsecond); err != nil {
 		return nil, err
 	}
 	ahead := func(ctx context.Context) error {

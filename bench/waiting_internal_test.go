@@ -81,7 +81,7 @@ func TestFillMany_WritesWhatFillWrites(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, led.close()) }()
 	require.NoError(t, led.fill(t.Context(), 5, time.Hour, time.Second))
-	require.NoError(t, led.fillMany(t.Context(), n, 48*time.Hour, time.Second))
+	require.NoError(t, led.fillMany(t.Context(), n, time.Second))
 	require.NoError(t, led.fill(t.Context(), 5, time.Hour, time.Second))
 	for where, want := range map[string]int{
 		"TRUE": n + 10,
@@ -98,4 +98,18 @@ func TestFillMany_WritesWhatFillWrites(t *testing.T) {
 	require.Equal(t, n, keys)
 	require.Equal(t, 16, shards)
 	require.InDelta(t, n-1, seconds, 60, "one step after the other")
+}
+
+func TestBenchFlat_MeasuresEachOperationAtEachSize(t *testing.T) {
+	t.Parallel()
+	lines, err := benchFlat(t.Context(), services{dsn: devtest.Database(t)}, small())
+	require.NoError(t, err)
+	require.Len(t, lines, 3*len(operations()))
+	for i, l := range lines {
+		require.Equal(t, operations()[i%5], l.Operation)
+		require.Equal(t, []int{200, 2000, 2000}[i/5], l.Waiting)
+		require.Equal(t, []int{0, 0, 2000}[i/5], l.Finished)
+		require.Equal(t, 2, l.Rounds)
+		require.Positive(t, *l.Ratio)
+	}
 }
