@@ -41,9 +41,9 @@ func (s *Store) enqueue(ctx context.Context, tx conn, m *Message) error {
 	}
 	m.Existed = false
 	if m.Key == "" || m.OnConflict == "" || m.OnConflict == OnConflictReject {
-		err = row.insert(ctx, tx, m)
+		err = s.insert(ctx, tx, &row, m)
 	} else {
-		err = row.put(ctx, tx, m)
+		err = s.put(ctx, tx, &row, m)
 	}
 	if err != nil && !errors.Is(err, ErrDuplicateKey) {
 		return fmt.Errorf("enqueue message: %w", err)
@@ -78,18 +78,22 @@ type when struct {
 // sql is an expression with one argument.
 func (w when) sql() (expr string, arg any) {
 	if w.due.IsZero() {
-		return "UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND", ceilMicros(w.delay)
+		return "UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND", w.arg()
 	}
-	return "?", dueText(w.due)
+	return "?", w.arg()
 }
 
-func (c *content) insert(ctx context.Context, tx conn, m *Message) error {
-	due, arg := c.when.sql()
-	// available_at is never before the statement's time, see the first migration.
-	res, err := tx.ExecContext(ctx, `INSERT INTO outbox_messages
-		(shard, topic, message_key, live_key, untracked, content_type, headers, payload, due_at, available_at, created_at) VALUES
-		(?, ?, ?, ?, ?, ?, ?, ?, `+due+`, GREATEST(`+due+`, UTC_TIMESTAMP(6)), UTC_TIMESTAMP(6))`,
-		shardOf(m.Topic, m.Key), []byte(m.Topic), bytesOrNil(m.Key), bytesOrNil(m.Key), m.Untracked, c.contentType, c.headers, c.payload, arg, arg)
+func (w when) arg() any {
+	if w.due.IsZero() {
+		return ceilMicros(w.delay)
+	}
+	return dueText(w.due)
+}
+
+// insert writes m as a new row.
+func (s *Store) insert(ctx context.Context, tx conn, c *content, m *Message) error {
+	res, err := s.execInsert(ctx, tx, c.when, len(c.payload)+len(c.headers), shardOf(m.Topic, m.Key), []byte(m.Topic), bytesOrNil(m.Key),
+		m.Untracked, c.contentType, c.headers, c.payload, c.when.arg())
 	if mysqlNumber(err) == erDupEntry {
 		return ErrDuplicateKey
 	}
@@ -103,11 +107,11 @@ func (c *content) insert(ctx context.Context, tx conn, m *Message) error {
 // put writes m where a live message may be in its place. That one is looked for first: an INSERT that meets it leaves a shared lock on
 // its key, and then whoever takes the message's row and comes to its key (an effect, a Cancel) is in a deadlock with who goes on
 // from the key to the row.
-func (c *content) put(ctx context.Context, tx conn, m *Message) error {
+func (s *Store) put(ctx context.Context, tx conn, c *content, m *Message) error {
 	if done, err := c.meet(ctx, tx, m, ""); done || err != nil {
 		return err
 	}
-	err := c.insert(ctx, tx, m)
+	err := s.insert(ctx, tx, c, m)
 	if !errors.Is(err, ErrDuplicateKey) {
 		return err
 	}
