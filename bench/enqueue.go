@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,77 +15,123 @@ import (
 	"github.com/duebox/duebox/outbox"
 )
 
-const (
-	writers = 4
-	turns   = 10 // of each variant in a round: what else the machine does lasts longer than one and meets both
-)
+// turns is how often each variant has its turn in a round: what else the machine does lasts longer than one and meets both.
+const turns = 10
 
 // benchEnqueue compares the time of a transaction that inserts an order and enqueues its message with that of one which
-// inserts the order alone, with four writers. Each commit reaches the disk.
-func benchEnqueue(ctx context.Context, s services, o options) (l line, err error) {
-	led, err := openLedger(ctx, s.dsn)
-	if err != nil {
-		return line{}, err
+// inserts the order alone. Each commit reaches the disk.
+func benchEnqueue(writers int) func(context.Context, services, options) (line, error) {
+	return func(ctx context.Context, s services, o options) (l line, err error) {
+		led, store, err := openShop(ctx, s.dsn)
+		if err != nil {
+			return line{}, err
+		}
+		defer func() { err = errors.Join(err, led.close()) }()
+		body := payload()
+		place := func(ctx context.Context, i int, message bool) error {
+			no := keyOf(i)
+			return led.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+				if err := insertOrder(tx, no, i); err != nil || !message {
+					return err
+				}
+				return store.Enqueue(ctx, tx, &outbox.Message{Topic: topic, Key: no, Delay: 30 * time.Minute, Payload: body})
+			})
+		}
+		l, err = withAndWithout(ctx, o, writers, place)
+		l.describe("enqueue", fmt.Sprintf("order insert and enqueue beside order insert, writers=%d, p50", writers))
+		l.Aim = 1.2
+		l.Met = l.P50Ratio <= l.Aim && l.P99Ratio <= 1.3
+		return l, err
 	}
-	defer func() { err = errors.Join(err, led.close()) }()
-	if err := database.Migrate(ctx, led.db, database.Set{Table: "goose_orders", Files: ordering.Migrations}); err != nil {
-		return line{}, err
-	}
-	store, err := outbox.NewStore(led.db, outbox.StoreConfig{})
-	if err != nil {
-		return line{}, err
-	}
-	body := payload()
-	enqueue := func(tx *gorm.DB, no string) error {
-		return store.Enqueue(ctx, tx, &outbox.Message{Topic: topic, Key: no, Delay: 30 * time.Minute, Payload: body})
-	}
-	nothing := func(*gorm.DB, string) error { return nil }
+}
 
+// benchEnqueueOrder compares the whole transaction that places an order, as ordering has it and without a reminder, with the same without
+// its message.
+func benchEnqueueOrder(writers int) func(context.Context, services, options) (line, error) {
+	return func(ctx context.Context, s services, o options) (l line, err error) {
+		led, store, err := openShop(ctx, s.dsn)
+		if err != nil {
+			return line{}, err
+		}
+		defer func() { err = errors.Join(err, led.close()) }()
+		if err := fillShelves(ctx, led.sql, products); err != nil {
+			return line{}, err
+		}
+		place := func(ctx context.Context, i int, message bool) error {
+			return bareOrder(ctx, led.sql, skuOf(i%products), i, func(tx *sql.Tx, no string, due time.Time) (int64, error) {
+				if !message {
+					return 0, nil
+				}
+				m := orderMessage(topic, no, due)
+				err := store.SQL().Enqueue(ctx, tx, &m)
+				return m.ID, err
+			})
+		}
+		l, err = withAndWithout(ctx, o, writers, place)
+		l.describe("enqueue-order", fmt.Sprintf("placing an order with its message beside placing it without, writers=%d, p50", writers))
+		l.Aim = 1.1
+		l.Met = l.P50Ratio <= l.Aim
+		return l, err
+	}
+}
+
+// openShop opens a ledger beside the tables of orders, with a store as the program has it.
+func openShop(ctx context.Context, dsn string) (led *ledger, store *outbox.Store, err error) {
+	if led, err = openLedger(ctx, dsn); err != nil {
+		return nil, nil, err
+	}
+	err = database.Migrate(ctx, led.db, database.Set{Table: "goose_orders", Files: ordering.Migrations})
+	if err == nil {
+		store, err = outbox.NewStore(led.db, outbox.StoreConfig{})
+	}
+	if err == nil {
+		err = store.Prepare(ctx)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, led.close())
+	}
+	return led, store, nil
+}
+
+// withAndWithout measures transactions with a message and the same without, in turns.
+func withAndWithout(ctx context.Context, o options, writers int, place func(ctx context.Context, i int, message bool) error) (line, error) {
 	with, without := make([][]float64, o.rounds), make([][]float64, o.rounds) // round -> milliseconds of each transaction
 	next := 0
-	turn := func(more func(*gorm.DB, string) error, took [][]float64) func(int) error {
+	turn := func(message bool, took [][]float64) func(int) error {
 		return func(i int) error {
 			n := max(1, o.orders/turns)
+			first := next
 			next += n
-			ms, err := place(ctx, led.db, next-n, n, more)
+			ms, err := each(writers, n, func(_, k int) error { return place(ctx, first+k, message) })
 			took[i/turns] = append(took[i/turns], ms...)
 			return err
 		}
 	}
 	// The first transactions of a connection are slow; nobody's are counted.
-	if err := turn(enqueue, make([][]float64, 1))(0); err != nil {
+	if err := turn(true, make([][]float64, 1))(0); err != nil {
 		return line{}, err
 	}
-	if err := alternate(o.rounds*turns, turn(enqueue, with), turn(nothing, without)); err != nil {
+	if err := alternate(o.rounds*turns, turn(true, with), turn(false, without)); err != nil {
 		return line{}, err
 	}
-	l = compared("enqueue", "order insert and enqueue beside order insert, 4 writers, p50", "ms", percentiles(with, 50), percentiles(without, 50))
+	l := compared("", "", "ms", percentiles(with, 50), percentiles(without, 50))
 	l.P50Ratio = *l.Ratio
 	l.P99Ratio = round(median(percentiles(with, 99)) / median(percentiles(without, 99)))
-	l.Aim = 1.25
-	l.Met = *l.Ratio <= l.Aim
 	return l, nil
 }
 
-// place inserts n orders, each with more in the same transaction, and returns how many milliseconds each took from the
-// begin to the end of the commit.
-func place(ctx context.Context, db *gorm.DB, first, n int, more func(tx *gorm.DB, no string) error) ([]float64, error) {
+// each does n things, shared out among workers that each do one after the other, and returns how many milliseconds each took.
+func each(workers, n int, do func(worker, i int) error) ([]float64, error) {
 	var (
 		wg   sync.WaitGroup
 		took = make([]float64, n)
-		errs = make([]error, writers)
+		errs = make([]error, workers)
 	)
-	for w := range writers {
+	for w := range workers {
 		wg.Go(func() {
-			for i := w; i < n && errs[w] == nil; i += writers {
-				no := keyOf(first + i)
+			for i := w; i < n && errs[w] == nil; i += workers {
 				began := time.Now()
-				errs[w] = db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-					if err := insertOrder(tx, no, first+i); err != nil {
-						return err
-					}
-					return more(tx, no)
-				})
+				errs[w] = do(w, i)
 				took[i] = float64(time.Since(began)) / float64(time.Millisecond)
 			}
 		})

@@ -72,6 +72,9 @@ func compared(bench, variant, unit string, measured, ceiling []float64) line {
 	return l
 }
 
+// describe says what was measured.
+func (l *line) describe(bench, variant string) { l.Bench, l.Variant = bench, variant }
+
 // alone makes the line of a measurement that has no ceiling.
 func alone(bench, variant, unit string, measured []float64) line {
 	low, high := extremes(measured)

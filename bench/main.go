@@ -23,7 +23,7 @@ type options struct {
 	rounds    int           // of each variant, interleaved
 	rows      int           // messages of one round
 	waiting   int           // rows that wait in the memory benchmark
-	orders    int           // transactions of one round of the enqueue benchmark
+	orders    int           // transactions of one round (enqueue, enqueue-order, place)
 	held      int           // messages in flight in the recovery benchmark
 	ahead     time.Duration // until the first of them is due
 	idle      int           // messages of the lateness benchmark, one after the other
@@ -40,7 +40,7 @@ type options struct {
 // benchmark is one of the measurements.
 type benchmark struct {
 	name     string
-	exchange string // the delayed exchange that it needs, a constant of devenv; empty: whichever is there
+	exchange string // the delayed exchange that it needs, a constant of devenv, or noBroker; empty: whichever is there
 	run      func(ctx context.Context, s services, o options) (line, error)
 	runAll   func(ctx context.Context, s services, o options) ([]line, error) // instead, if it prints more than one line
 	pool     int64                                                            // of the database in bytes; 0: that of devenv
@@ -56,7 +56,14 @@ func benchmarks() []benchmark {
 		{name: "relay-direct", run: benchRelay(relaying{"relay-direct", rabbitmq.Hold, rabbitmq.Classic, 1, 0.8})},
 		{name: "close", run: benchClose(rabbitmq.Plugin)},
 		{name: "close", run: benchClose(rabbitmq.Hold)},
-		{name: "enqueue", run: benchEnqueue, exchange: devenv.ExchangeNone},
+		{name: "enqueue", run: benchEnqueue(1), exchange: noBroker},
+		{name: "enqueue", run: benchEnqueue(4), exchange: noBroker},
+		{name: "enqueue", run: benchEnqueue(16), exchange: noBroker},
+		{name: "enqueue-order", run: benchEnqueueOrder(1), exchange: noBroker},
+		{name: "enqueue-order", run: benchEnqueueOrder(4), exchange: noBroker},
+		{name: "enqueue-order", run: benchEnqueueOrder(16), exchange: noBroker},
+		{name: "place", run: benchPlace("many products", products), exchange: noBroker},
+		{name: "place", run: benchPlace("one hot product", 1), exchange: noBroker},
 		{name: "standin", run: benchStandIn, exchange: devenv.ExchangeStandIn},
 		{name: "memory", runAll: benchMemory},
 		{name: "broker", runAll: benchBroker},
@@ -90,7 +97,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	flags.IntVar(&o.few, "few", 100_000, "rows that wait in the idle benchmark, and with which many are compared in the flat one")
 	flags.IntVar(&o.calls, "calls", 1000, "calls of each kind in a round of the flat benchmark")
 	flags.DurationVar(&o.quiet, "quiet", time.Minute, "how long a worker is watched in a round of the idle benchmark")
-	flags.IntVar(&o.orders, "orders", 4000, "transactions (enqueue) in one round")
+	flags.IntVar(&o.orders, "orders", 4000, "transactions (enqueue, enqueue-order, place) in one round")
 	flags.IntVar(&o.held, "in-flight", 100_000, "messages in flight in the recovery benchmark")
 	flags.DurationVar(&o.ahead, "ahead", 5*time.Minute, "when the first of them is due")
 	flags.IntVar(&o.idle, "idle", 400, "messages of the lateness benchmark, one after the other")

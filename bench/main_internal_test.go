@@ -120,15 +120,6 @@ func TestBenchmarks_MeasureOnTheRealServices(t *testing.T) {
 	}
 }
 
-func TestBenchEnqueue_MeasuresOnTheRealServices(t *testing.T) {
-	t.Parallel()
-	l, err := benchEnqueue(t.Context(), services{dsn: devtest.Database(t)}, small())
-	require.NoError(t, err)
-	require.Equal(t, 2, l.Rounds)
-	require.Positive(t, l.P50Ratio)
-	require.Positive(t, l.P99Ratio)
-}
-
 func TestBenchReconcile_MeasuresOnTheRealServices(t *testing.T) {
 	t.Parallel()
 	l, err := benchReconcile(t.Context(), services{dsn: devtest.Database(t), amqp: devtest.AMQP(t)}, small())
