@@ -28,7 +28,7 @@ func (s *Service) Cancel(ctx context.Context, no string) (model.Order, error) {
 			return o, nil
 		}
 		err = s.tx(ctx, func(tx *gorm.DB) error {
-			if err := s.withdraw(ctx, tx, no, model.TopicExpire, model.TopicRemind); err != nil {
+			if err := s.withdraw(ctx, tx, no); err != nil {
 				return err
 			}
 			won, err := closeOrder(tx, no, model.User)

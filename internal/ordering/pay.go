@@ -60,7 +60,7 @@ func (s *Service) judge(ctx context.Context, no string, p model.Payment) (model.
 
 func (s *Service) accept(ctx context.Context, no string, p model.Payment) (o model.Order, err error) {
 	err = s.tx(ctx, func(tx *gorm.DB) error {
-		if err := s.withdraw(ctx, tx, no, model.TopicExpire, model.TopicRemind); err != nil {
+		if err := s.withdraw(ctx, tx, no); err != nil {
 			return err
 		}
 		won, err := change(tx, `UPDATE orders SET status = 'paid', paid_at = UTC_TIMESTAMP(6), version = version + 1
@@ -109,13 +109,24 @@ func record(tx *gorm.DB, no string, p model.Payment) error {
 	return err
 }
 
-// withdraw takes back the order's messages of these topics, which are in the order of locks. That there is none means nothing: it may
-// be taking effect right now, and the compare-and-set that follows finds out.
-func (s *Service) withdraw(ctx context.Context, tx *gorm.DB, no string, topics ...string) error {
-	for _, topic := range topics {
-		if err := s.store.Cancel(ctx, tx, topic, no); err != nil && !errors.Is(err, outbox.ErrNoMessage) {
-			return err
-		}
+// withdraw takes back the messages of an order that ends, in the order of locks. That there is none means nothing: it may be taking effect
+// right now, and the compare-and-set that follows finds out.
+//
+// Where no reminders are made none is looked for. One that an earlier setting has left behind meets an order that is not pending then, and
+// Remind leaves that as it is.
+func (s *Service) withdraw(ctx context.Context, tx *gorm.DB, no string) error {
+	err := s.takeBack(ctx, tx, model.TopicExpire, no)
+	if err == nil && s.cfg.RemindBefore > 0 {
+		err = s.takeBack(ctx, tx, model.TopicRemind, no)
 	}
-	return nil
+	return err
+}
+
+// takeBack withdraws a message of the order if there is one.
+func (s *Service) takeBack(ctx context.Context, tx *gorm.DB, topic, no string) error {
+	err := s.store.Cancel(ctx, tx, topic, no)
+	if errors.Is(err, outbox.ErrNoMessage) {
+		return nil
+	}
+	return err
 }

@@ -39,11 +39,12 @@ func (s *Service) remindAt(due, now time.Time) (time.Time, bool) {
 	return at, s.cfg.RemindBefore > 0 && at.After(now)
 }
 
-// moveReminder gives the order a reminder for its new due time, or none.
+// moveReminder gives the order a reminder for its new due time, or none. It takes back also what an earlier setting has left behind: the order
+// stays pending, and its buyer would be reminded at the wrong time.
 func (s *Service) moveReminder(ctx context.Context, tx *gorm.DB, no string, due, now time.Time) error {
 	at, ok := s.remindAt(due, now)
 	if !ok {
-		return s.withdraw(ctx, tx, no, model.TopicRemind)
+		return s.takeBack(ctx, tx, model.TopicRemind, no)
 	}
 	_, err := s.reschedule(ctx, tx, model.TopicRemind, no, at)
 	return err

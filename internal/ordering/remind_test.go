@@ -96,6 +96,52 @@ func TestRemind_IsWithdrawnWhenItsOrderEnds(t *testing.T) {
 	s.requireConserved()
 }
 
+// Where no reminders are made, what ends an order looks for none: one that an earlier setting has left behind comes to nothing.
+func TestRemind_LeftBehindByAnEarlierSetting(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, reminding())
+	s.stock("a", 10)
+	now, err := ordering.New(s.gorm, s.store, ordering.Config{})
+	require.NoError(t, err)
+	for name, end := range map[string]func(no string){
+		"pay": func(no string) {
+			_, err := now.Pay(t.Context(), no, model.Payment{ID: "p-" + no, Amount: 250})
+			require.NoError(t, err)
+		},
+		"cancel": func(no string) {
+			_, err := now.Cancel(t.Context(), no)
+			require.NoError(t, err)
+		},
+		"expire": func(no string) {
+			s.exec(`UPDATE outbox_messages SET due_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE topic = 'order.expire' AND message_key = ?`, []byte(no))
+			d := s.delivery(no)
+			outcome, err := s.store.Handle(t.Context(), d, func(tx *gorm.DB) error { return now.Expire(t.Context(), tx, d) })
+			require.NoError(t, err)
+			require.Equal(t, outbox.OutcomeDone, outcome)
+		},
+	} {
+		no := s.place(draft("a", 1)).No
+		end(no)
+		s.requireState(model.TopicRemind, no, outbox.Scheduled)
+		want, err := now.Order(t.Context(), no)
+		require.NoError(t, err)
+		require.Equal(t, outbox.OutcomeDone, s.remindNow(no), name)
+		got, err := now.Order(t.Context(), no)
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(want, got), name)
+		require.True(t, got.RemindedAt.IsZero(), name)
+	}
+	// A pending one keeps its reminder, unless its due time is moved.
+	kept, moved := s.place(draft("a", 1)).No, s.place(draft("a", 1))
+	_, err = now.Extend(t.Context(), moved.No, moved.DueAt.Add(time.Hour))
+	require.NoError(t, err)
+	s.requireState(model.TopicRemind, moved.No, outbox.Canceled)
+	require.Equal(t, outbox.OutcomeDone, s.remindNow(kept))
+	o, err := now.Order(t.Context(), kept)
+	require.NoError(t, err)
+	require.False(t, o.RemindedAt.IsZero())
+}
+
 func TestRemind_IsNotedInAPendingOrderOnce(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, reminding())
