@@ -82,8 +82,8 @@ func (s *Service) place(ctx context.Context, tx *gorm.DB, no string, d model.Dra
 			return model.Order{}, err
 		}
 	}
-	err = tx.Exec(`INSERT INTO orders (no, user_id, kind, total, message_id, due_at, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		no, o.User, string(o.Kind), o.Total, id, sqlTime(o.DueAt), sqlTime(o.CreatedAt)).Error
+	_, err = exec(tx, `INSERT INTO orders (no, user_id, kind, total, message_id, due_at, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		no, o.User, string(o.Kind), o.Total, id, sqlTime(o.DueAt), sqlTime(o.CreatedAt))
 	if err != nil {
 		return model.Order{}, err
 	}
@@ -93,7 +93,7 @@ func (s *Service) place(ctx context.Context, tx *gorm.DB, no string, d model.Dra
 		rows[i] = "(?, ?, ?, ?, ?)"
 		args = append(args, no, i, it.SKU, it.Quantity, it.Price)
 	}
-	err = tx.Exec(`INSERT INTO order_items (order_no, item, sku, quantity, price) VALUES `+strings.Join(rows, ", "), args...).Error
+	_, err = exec(tx, `INSERT INTO order_items (order_no, item, sku, quantity, price) VALUES `+strings.Join(rows, ", "), args...)
 	if err != nil {
 		return model.Order{}, err
 	}
@@ -112,24 +112,30 @@ func (s *Service) enqueue(ctx context.Context, tx *gorm.DB, topic, no string, du
 
 // look reads the database's clock and refuses what is not on the shelves right now. It locks nothing.
 func look(tx *gorm.DB, items []model.Item) (now time.Time, err error) {
-	skus := make([]string, len(items))
+	skus := make([]any, len(items))
 	for i, it := range items {
 		skus[i] = it.SKU
 	}
-	var rows []struct {
-		NowUs     int64
-		SKU       string
-		Available int64
-	}
-	err = tx.Raw(`SELECT `+micros("UTC_TIMESTAMP(6)")+` AS now_us, sku, available FROM products WHERE sku IN ?`, skus).
-		Scan(&rows).Error
+	rows, err := tx.Statement.ConnPool.QueryContext(tx.Statement.Context, `SELECT `+micros("UTC_TIMESTAMP(6)")+` AS now_us, sku, available
+		FROM products WHERE sku IN (?`+strings.Repeat(", ?", len(skus)-1)+`)`, skus...)
 	if err != nil {
 		return time.Time{}, err
 	}
-	available := make(map[string]int64, len(rows))
-	for _, row := range rows {
-		available[row.SKU] = row.Available
-		now = fromMicros(row.NowUs)
+	defer func() { _ = rows.Close() }()
+	available := make(map[string]int64, len(items))
+	for rows.Next() {
+		var (
+			micros, units int64
+			sku           string
+		)
+		if err := rows.Scan(&micros, &sku, &units); err != nil {
+			return time.Time{}, err
+		}
+		available[sku] = units
+		now = fromMicros(micros)
+	}
+	if err := rows.Err(); err != nil {
+		return time.Time{}, err
 	}
 	var bad model.Faults
 	for i, it := range items {
@@ -151,8 +157,8 @@ func look(tx *gorm.DB, items []model.Item) (now time.Time, err error) {
 // with one key the second waits here for the first to commit.
 func useKey(tx *gorm.DB, d model.Draft, key, no string) (string, error) {
 	fingerprint := d.Fingerprint()
-	err := tx.Exec(`INSERT INTO idempotency_keys (user_id, idem_key, fingerprint, order_no, used_at)
-		VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6))`, d.User, []byte(key), fingerprint[:], no).Error
+	_, err := exec(tx, `INSERT INTO idempotency_keys (user_id, idem_key, fingerprint, order_no, used_at)
+		VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6))`, d.User, []byte(key), fingerprint[:], no)
 	if err == nil || !isDuplicate(err) {
 		return no, err
 	}

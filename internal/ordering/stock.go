@@ -69,8 +69,8 @@ func moveLines(tx *gorm.DB, d direction, lines []line) error {
 		args = append(args, l.SKU, l.OrderNo, l.Item, string(d), l.Quantity)
 		units[l.SKU] += l.Quantity
 	}
-	err := tx.Exec(`INSERT INTO stock_movements (sku, order_no, item, direction, quantity, moved_at)
-		VALUES `+strings.Join(rows, ", "), args...).Error
+	_, err := exec(tx, `INSERT INTO stock_movements (sku, order_no, item, direction, quantity, moved_at)
+		VALUES `+strings.Join(rows, ", "), args...)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package ordering
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -62,8 +63,17 @@ func (s *Service) tx(ctx context.Context, fn func(tx *gorm.DB) error) error {
 
 // change executes a statement that must change a row, and reports whether it did.
 func change(tx *gorm.DB, statement string, args ...any) (bool, error) {
-	res := tx.Exec(statement, args...)
-	return res.RowsAffected > 0, res.Error
+	res, err := exec(tx, statement, args...)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+// exec executes a statement of a transaction past gorm's builder, which has nothing to do for it. No argument is a list.
+func exec(tx *gorm.DB, statement string, args ...any) (sql.Result, error) {
+	return tx.Statement.ConnPool.ExecContext(tx.Statement.Context, statement, args...)
 }
 
 // isDuplicate reports whether err is MySQL's ER_DUP_ENTRY.
