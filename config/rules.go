@@ -47,9 +47,9 @@ func (c *Config) rules() []rule {
 		{"DELAY_TIERS", "durations that differ", areDistinct(c.DelayTiers)},
 		duration("HORIZON", c.Horizon, time.Millisecond, maxHorizon),
 		duration("GRACE", c.Grace, time.Millisecond, day),
-		count("MAX_ATTEMPTS", c.MaxAttempts, 1000),
-		count("PREFETCH", c.Prefetch, math.MaxUint16),
-		count("WORKERS", c.Workers, 1024),
+		count("MAX_ATTEMPTS", c.MaxAttempts, 1, 1000),
+		count("PREFETCH", c.Prefetch, 0, math.MaxUint16),
+		count("WORKERS", c.Workers, 1, 1024),
 		duration("DRAIN_TIMEOUT", c.DrainTimeout, time.Millisecond, time.Hour),
 		duration("ORDER_TIMEOUT_NORMAL", c.OrderTimeoutNormal, time.Millisecond, 365*day),
 		duration("ORDER_TIMEOUT_FLASH", c.OrderTimeoutFlash, time.Millisecond, 365*day),
@@ -76,8 +76,8 @@ func duration(name string, d, low, high time.Duration) rule {
 	return rule{name, fmt.Sprintf("a duration such as 90s or 1h30m, from %v to %v", low, high), low <= d && d <= high}
 }
 
-func count(name string, n, high int) rule {
-	return rule{name, fmt.Sprintf("a whole number from 1 to %d", high), 1 <= n && n <= high}
+func count(name string, n, low, high int) rule {
+	return rule{name, fmt.Sprintf("a whole number from %d to %d", low, high), low <= n && n <= high}
 }
 
 func areDistinct(all []time.Duration) bool {

@@ -109,7 +109,7 @@ func FuzzLoad(f *testing.F) {
 		require.Positive(t, c.Horizon)
 		require.LessOrEqual(t, c.Horizon.Milliseconds(), int64(1<<32-1))
 		require.Positive(t, min(c.Grace, c.DrainTimeout, c.OrderTimeoutNormal, c.OrderTimeoutFlash, c.OrderTimeoutPresale, c.Retention))
-		require.Positive(t, min(c.MaxAttempts, c.Prefetch, c.Workers))
+		require.Positive(t, min(c.MaxAttempts, c.Prefetch+1, c.Workers))
 		require.Regexp(t, `^[A-Za-z0-9._-]{1,64}$`, c.Namespace)
 	})
 }
