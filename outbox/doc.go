@@ -5,7 +5,8 @@
 //   - Atomic: [Store.Enqueue] writes the message in the caller's transaction. It exists if and only if that committed.
 //   - Never lost: a committed message takes effect or ends in front of an operator, whatever happens to the relay, the
 //     consumer, the broker (its disk included) or the network. Only losing the database loses messages.
-//   - Effect once: delivery is at least once; [Store.Handle] commits the effect exactly once.
+//   - Effect once: delivery is at least once; [Store.Handle] commits the effect exactly once, and
+//     [Store.HandleBatch] those of many deliveries together.
 //   - Never early: no effect before the due time by the database's clock.
 //   - Withdrawable: [Store.Cancel] and [Store.Reschedule] act inside the caller's transaction; the database decides.
 //

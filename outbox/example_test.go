@@ -160,6 +160,40 @@ func ExampleStore_Handle() {
 	// duplicate
 }
 
+// One transaction for all that came due at once. The effect works in sets; what fails is found and tried again alone.
+func ExampleStore_HandleBatch() {
+	ctx := context.Background()
+	db, drop := exampleDB(ctx)
+	defer drop()
+	store := must(outbox.NewStore(db, outbox.StoreConfig{}))
+	ledger := must(store.StoreID(ctx))
+	var deliveries []outbox.Delivery // as the broker brings them
+	for _, no := range []string{"order-1", "order-2", "order-3"} {
+		m := outbox.Message{Topic: "order.expire", Key: no}
+		check(db.Transaction(func(tx *gorm.DB) error { return store.Enqueue(ctx, tx, &m) }))
+		deliveries = append(deliveries, outbox.Delivery{Store: ledger, ID: m.ID, Topic: m.Topic, Key: m.Key, Generation: 1})
+	}
+	results := store.HandleBatch(ctx, deliveries, func(_ *gorm.DB, ds []outbox.Delivery) error {
+		// ... UPDATE orders SET status = 'closed' WHERE no IN (...) AND status = 'pending', with the transaction ...
+		for _, d := range ds {
+			if d.Key == "order-2" {
+				return errors.New("this one cannot be closed")
+			}
+		}
+		fmt.Println("closing", len(ds))
+		return nil
+	})
+	for i, r := range results {
+		fmt.Println(deliveries[i].Key, r.Outcome, r.Err)
+	}
+	// Output:
+	// closing 1
+	// closing 1
+	// order-1 done <nil>
+	// order-2 retry <nil>
+	// order-3 done <nil>
+}
+
 // Programs that use database/sql have the same calls.
 func ExampleStore_SQL() {
 	ctx := context.Background()
