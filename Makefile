@@ -5,6 +5,7 @@ SHELL := /bin/sh
 
 GO       ?= go
 BENCH    ?=
+BENCH_LINES ?=
 ARGS     ?=
 PKG      ?= ./...
 FUZZTIME ?= 30s
@@ -70,9 +71,12 @@ soak: setup .bin/with ## run every scenario at the durations that are written fo
 	@CGO_ENABLED=1 DUEBOX_SOAK=1 .bin/with -- $(GO) test -race -shuffle=on -timeout=3h -p=1 -run '^TestScenario' $(PKG)
 
 .PHONY: bench
-bench: setup ## measure, one JSON line each (BENCH=name picks one)
-	@$(GO) build -o .bin/bench ./bench
-	@.bin/bench $(BENCH)
+bench: setup .bin/bench ## measure, one JSON line each, and fail if a stored figure is missed by far (BENCH=name picks one)
+	@.bin/bench -stored docs/benchmarks.json $(BENCH)
+
+.PHONY: bench-docs
+bench-docs: setup .bin/bench ## measure everything, or take the lines in BENCH_LINES=file, and write docs/benchmarks.md
+	@.bin/bench -docs docs $(if $(BENCH_LINES),-lines '$(BENCH_LINES)')
 
 .PHONY: fuzz
 fuzz: setup .bin/with ## run every fuzz test for FUZZTIME (30s)
@@ -115,6 +119,10 @@ $(LINTER): tools/go.mod tools/go.sum
 	@touch $@
 
 # A program of its own and not "go run", which passes no signals on and makes every exit code 1.
+.PHONY: .bin/bench
+.bin/bench:
+	@$(GO) build -o $@ ./bench
+
 .PHONY: .bin/with
 .bin/with:
 	@$(GO) build -o $@ ./internal/devenv/with

@@ -15,9 +15,20 @@ const (
 	brokerEnd = 5 * time.Minute // every connection of ours is over by then
 )
 
-// withBroker opens a connection and a channel for use, and closes them. Nothing on it hangs: the socket's deadline is
-// brokerEnd, and it is closed when ctx ends.
+// withBroker opens a connection and a channel for use, and closes them, as withConnection does.
 func withBroker(ctx context.Context, url string, use func(ch *amqp.Channel) error) error {
+	return withConnection(ctx, url, func(conn *amqp.Connection) error {
+		ch, err := conn.Channel()
+		if err != nil {
+			return err
+		}
+		return use(ch)
+	})
+}
+
+// withConnection opens a connection for use, and closes it. Nothing on it hangs: the socket's deadline is brokerEnd, and it is closed when ctx
+// ends.
+func withConnection(ctx context.Context, url string, use func(conn *amqp.Connection) error) error {
 	var raw net.Conn
 	conn, err := amqp.DialConfig(url, amqp.Config{
 		Heartbeat: 10 * time.Second,
@@ -35,11 +46,7 @@ func withBroker(ctx context.Context, url string, use func(ch *amqp.Channel) erro
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	defer stop()
-	ch, err := conn.Channel()
-	if err == nil {
-		err = use(ch)
-	}
-	return errors.Join(err, conn.Close())
+	return errors.Join(use(conn), conn.Close())
 }
 
 // bare publishes n messages on one channel with amqp091 alone, up to 1,000 confirms in flight, and returns how many a

@@ -49,11 +49,11 @@ func benchBroker(ctx context.Context, s services, o options) (lines []line, err 
 	if err != nil {
 		return nil, err
 	}
-	beyond := compared("broker", fmt.Sprintf("%d messages within the horizon, %d rows waiting, beside the broker without those", near, o.waiting), "MiB", beside, alone)
+	beyond := compared("broker", fmt.Sprintf("%d messages within the horizon, %d rows waiting, beside the broker without those", near, o.waiting), unitMemory, beside, alone)
 	beyond.Aim = 1.1
 	beyond.Met = *beyond.Ratio <= beyond.Aim
 	plugin := compared("broker", fmt.Sprintf("%d messages within the horizon, %d rows waiting, beside the plugin with all of them (quoted: %d bytes each)", near, o.waiting, pluginBytes),
-		"MiB", beside, []float64{float64(pluginBytes) * float64(o.waiting+near) / mebi})
+		unitMemory, beside, []float64{float64(pluginBytes) * float64(o.waiting+near) / mebi})
 	plugin.Aim = 1
 	plugin.Met = *plugin.Ratio < plugin.Aim
 	for _, l := range []line{beyond, plugin} {

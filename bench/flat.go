@@ -19,7 +19,7 @@ import (
 
 const (
 	// What ten million rows and their indexes fit into: what is measured is the work of the database and not that of its disk.
-	largePool = 8 << 30
+	largePool = 12 << 30
 	flatStep  = 100 * time.Millisecond // between the due times of two rows that wait
 	// Of the relay that takes and settles, so that it does both often.
 	flatInFlight = 64

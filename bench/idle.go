@@ -68,7 +68,7 @@ func idleWorker(ctx context.Context, s services, led *ledger, strategy rabbitmq.
 		}
 		queries, cpu = append(queries, asked), append(cpu, busy)
 	}
-	l = alone("idle", fmt.Sprintf("%s: a worker with nothing due, %d rows waiting", strategy, o.few), "queries/s", queries)
+	l = alone("idle", fmt.Sprintf("%s: a worker with nothing due, %d rows waiting", strategy, o.few), unitQueries, queries)
 	l.Strategy, l.Waiting = string(strategy), o.few
 	l.QueriesPerS, l.CPUPercent = l.Median, round(median(cpu))
 	l.PublishP50Ms, l.PublishP99Ms = round(percentile(late, 50)), round(percentile(late, 99))

@@ -46,16 +46,6 @@ func openLedger(ctx context.Context, dsn string) (*ledger, error) {
 	return &ledger{db: db, sql: pool}, nil
 }
 
-// bufferPool returns innodb_buffer_pool_size of the server, in bytes.
-func bufferPool(ctx context.Context, dsn string) (size int64, err error) {
-	led, err := openLedger(ctx, dsn)
-	if err != nil {
-		return 0, err
-	}
-	err = led.sql.QueryRowContext(ctx, "SELECT @@innodb_buffer_pool_size").Scan(&size)
-	return size, errors.Join(err, led.close())
-}
-
 func (l *ledger) close() error { return l.sql.Close() }
 
 func (l *ledger) reset(ctx context.Context) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -42,7 +43,6 @@ type line struct {
 	Seconds           float64 `json:"seconds,omitempty"`
 	PeakRSSMB         float64 `json:"peak_rss_mb,omitempty"`
 	Exchange          string  `json:"exchange,omitempty"` // what the broker's delayed exchange is: plugin or stand-in
-	BufferPoolMB      float64 `json:"buffer_pool_mb,omitempty"`
 
 	Operation    string  `json:"operation,omitempty"`      // flat: what is called
 	Waiting      int     `json:"waiting,omitempty"`        // rows that wait
@@ -52,6 +52,8 @@ type line struct {
 	PublishP50Ms float64 `json:"publish_p50_ms,omitempty"` // from the commit until another consumer has it
 	PublishP99Ms float64 `json:"publish_p99_ms,omitempty"`
 	Held         int     `json:"held,omitempty"` // messages that the broker holds
+
+	settings
 
 	required bool // missing the aim is an error
 }
@@ -74,6 +76,30 @@ func compared(bench, variant, unit string, measured, ceiling []float64) line {
 
 // describe says what was measured.
 func (l *line) describe(bench, variant string) { l.Bench, l.Variant = bench, variant }
+
+// readLines reads lines as they were printed, also of several runs. Of the same measurement the last counts, in the place of the first.
+func readLines(r io.Reader) (lines []line, err error) {
+	places := map[[2]string]int{}
+	for d := json.NewDecoder(r); ; {
+		var l line
+		if err := d.Decode(&l); errors.Is(err, io.EOF) {
+			return lines, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("read measurement %d: %w", len(lines)+1, err)
+		}
+		if l.Bench == "" {
+			return nil, fmt.Errorf("read measurement %d: it names no benchmark", len(lines)+1)
+		}
+		key := [2]string{l.Bench, l.Variant}
+		place, again := places[key]
+		if !again {
+			places[key] = len(lines)
+			lines = append(lines, l)
+			continue
+		}
+		lines[place] = l
+	}
+}
 
 // alone makes the line of a measurement that has no ceiling.
 func alone(bench, variant, unit string, measured []float64) line {

@@ -105,6 +105,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	flags.IntVar(&o.burst, "burst", 20_000, "messages of the lateness benchmark that are due within a second")
 	flags.DurationVar(&o.lead, "lead", 20*time.Second, "time to fill the ledger before many messages are due (lateness, relay with tiers)")
 	flags.IntVar(&o.published, "published", 1_000_000, "published rows of the reconcile benchmark, one in a hundred lost")
+	stored := flags.String("stored", "", "fail if a measurement is worse than what is stored of it in `FILE`")
+	docs := flags.String("docs", "", "write benchmarks.md, its plots and the stored figures in `DIR`")
+	given := flags.String("lines", "", "with -docs: measure nothing, take the lines in `FILE`")
 	profile := flags.String("profile", "", "write a CPU profile of this process to `FILE`")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -113,9 +116,19 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	if err == nil && (o.rounds < 1 || o.rows < 1 || o.waiting < 1 || o.orders < 1 || o.held < 1 || o.idle < 1 || o.closing < 1 || o.burst < 1 || o.published < 100 || o.few < 1 || o.calls < turns || o.quiet <= 0 || o.ahead <= 0 || o.lead <= 0) {
 		err = errors.New("-rounds, -rows, -waiting, -orders, -in-flight, -idle, -closing, -burst and -few must be at least 1, -published at least 100, -calls at least 10, -ahead, -lead and -quiet above 0")
 	}
+	if err == nil && *given != "" && *docs == "" {
+		err = errors.New("-lines needs -docs")
+	}
+	var against guard
+	if err == nil {
+		against, err = readGuard(*stored)
+	}
 	if err != nil {
 		fmt.Fprintln(log, "bench:", err)
 		return 2
+	}
+	if *given != "" {
+		return document(*docs, *given, nil, log)
 	}
 	stop, err := startProfile(*profile)
 	if err != nil {
@@ -124,11 +137,13 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	}
 	defer stop()
 	code := 0
+	var all []line
 	for _, b := range chosen {
 		lines, err := b.measure(ctx, o)
 		for _, l := range lines {
-			code = max(code, report(l, out, log))
+			code = max(code, against.report(l, out, log))
 		}
+		all = append(all, lines...)
 		if err != nil {
 			fmt.Fprintf(log, "bench: %s: %v\n", b.name, err)
 			if code = 1; ctx.Err() != nil {
@@ -136,7 +151,20 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 			}
 		}
 	}
+	if *docs != "" && code == 0 { // a page of half a run would look like one of a whole
+		return document(*docs, "", all, log)
+	}
 	return code
+}
+
+// document writes the page in dir, of the lines in a file or, without one, of those that are given, and returns the exit code.
+func document(dir, file string, lines []line, log io.Writer) int {
+	err := writeDocs(dir, file, lines)
+	if err != nil {
+		fmt.Fprintln(log, "bench: write the page:", err)
+		return 1
+	}
+	return 0
 }
 
 // report prints the measurement and returns the exit code that it asks for.
@@ -169,13 +197,13 @@ func (b benchmark) measure(ctx context.Context, o options) (lines []line, err er
 			return []line{l}, nil
 		}
 	}
-	size, err := bufferPool(ctx, s.dsn)
+	set, err := s.settings(ctx)
 	if err != nil {
 		return nil, err
 	}
 	lines, err = run(ctx, s, o)
 	for i := range lines {
-		lines[i].BufferPoolMB = float64(size) / mebi
+		lines[i].settings = set
 	}
 	return lines, err
 }

@@ -55,7 +55,7 @@ func benchMemory(ctx context.Context, s services, o options) (lines []line, err 
 			}
 			peaks = append(peaks, float64(peak)/mebi)
 		}
-		l := alone("memory", v.variant, "MiB", peaks)
+		l := alone("memory", v.variant, unitMemory, peaks)
 		l.Waiting, l.Exchange = o.waiting, s.exchange
 		l.Aim = 100
 		l.Met = l.Max < l.Aim
