@@ -13,6 +13,8 @@ MINUTES  ?= 5
 SEED     ?= 0
 # Packages tested at once. Some start brokers of their own; more than two of them on two cores only wait.
 JOBS     ?= 2
+# Tests of a package at once, whatever the number of cores: most of them wait, for a time to come or a server to start.
+PARALLEL ?= 4
 
 # A checkout that belongs to somebody else, or has no .git, must build too.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -24,7 +26,7 @@ VERSION     := $(or $(shell git describe --tags --always --dirty 2>/dev/null),un
 MODULES     := . internal/grammar tools
 LINTER      := .bin/golangci-lint
 GENERAL_LOG := .tmp/general.log
-GO_TEST     := $(GO) test -race -shuffle=on -timeout=15m -p=$(JOBS)
+GO_TEST     := $(GO) test -race -shuffle=on -timeout=15m -p=$(JOBS) -parallel=$(PARALLEL)
 
 .PHONY: help
 help: ## print this list
@@ -54,7 +56,7 @@ test: setup .bin/with ## run every test with -race on private services, then che
 
 .PHONY: test-newer
 test-newer: ## run the tests on MySQL 9 and RabbitMQ 4.3 of Debian unstable in a chroot (root only)
-	@JOBS=$(JOBS) scripts/test-newer.sh $(PKG)
+	@JOBS=$(JOBS) PARALLEL=$(PARALLEL) scripts/test-newer.sh $(PKG)
 
 .PHONY: chaos
 chaos: setup ## run the system under random faults for MINUTES (5) by SEED (random), then show that builds which lack a part fail

@@ -122,4 +122,4 @@ if (($# == 0)); then
 fi
 MYSQL_DSN="root@tcp(127.0.0.1:$mysql_port)/test?charset=utf8mb4&interpolateParams=true&timeout=5s&readTimeout=1m&writeTimeout=1m" \
 	AMQP_URL= AMQP_PLAIN_URL="amqp://guest:guest@127.0.0.1:$amqp_port/" CGO_ENABLED=1 \
-	"${GO:-go}" run ./internal/devenv/with -- "${GO:-go}" test -race -shuffle=on -timeout=20m -p="${JOBS:-2}" "$@"
+	"${GO:-go}" run ./internal/devenv/with -- "${GO:-go}" test -race -shuffle=on -timeout=20m -p="${JOBS:-2}" -parallel="${PARALLEL:-4}" "$@"

@@ -18,9 +18,9 @@ import (
 
 func TestLosing_CleanRestartKeepsEveryMessage(t *testing.T) {
 	t.Parallel()
-	const n = 20_000
+	const n = 5_000
 	broker := devtest.RabbitMQ(t, devenv.RabbitConfig{})
-	held := hold(t, broker.URL(), n, 20*time.Second)
+	held := hold(t, broker.URL(), n, 12*time.Second)
 	require.Equal(t, n, delayed(t, broker))
 	require.False(t, held.fired(t), "none may be due before the restart")
 	require.NoError(t, broker.Stop(t.Context()))

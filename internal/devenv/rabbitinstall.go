@@ -3,7 +3,10 @@ package devenv
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -13,6 +16,7 @@ type installation struct {
 	server   string // the server's script, not the wrapper that changes user
 	ctl      string // rabbitmqctl beside it
 	lib      string // the folder of the broker's own applications
+	erlang   string // the folder of Erlang's applications; empty if it cannot be told
 	core     string // the broker's own folder in it, NAME-VERSION
 	upstream string // the upstream plugin, a folder or .ez; empty if not installed
 	version  string
@@ -52,7 +56,34 @@ func findInstallation() (*installation, error) {
 	if i.upstream == "" {
 		i.upstream = newest(lib, upstreamPlugin)
 	}
+	if erl, err := program("erl", "erl"); err == nil {
+		if erl, err = filepath.EvalSymlinks(erl); err == nil {
+			i.erlang = filepath.Join(filepath.Dir(filepath.Dir(erl)), "lib")
+		}
+	}
 	return i, nil
+}
+
+// gather makes dir with links to the modules of all these applications. An
+// Erlang that looks there first finds each at once; it would try some ninety
+// folders otherwise, which is nearly half the work of a start.
+func (i *installation) gather(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	for _, lib := range []string{i.lib, i.erlang} {
+		if lib == "" {
+			continue
+		}
+		// The pattern is well-formed, which is all that Glob can complain about.
+		modules, _ := filepath.Glob(filepath.Join(lib, "*", "ebin", "*.beam"))
+		for _, module := range slices.Backward(modules) { // of two versions the newer one
+			if err := os.Symlink(module, filepath.Join(dir, filepath.Base(module))); err != nil && !errors.Is(err, fs.ErrExist) {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // newest is the path of an installed plugin, empty if there is none.

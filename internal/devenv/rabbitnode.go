@@ -48,6 +48,9 @@ func (r *RabbitMQ) prepare(ctx context.Context) error {
 		"log.file = rabbitmq.log",
 		"log.console = false",
 	}, r.config.Settings...)
+	if err := r.install.gather(r.home.path("modules")); err != nil {
+		return fmt.Errorf("devenv: %w", err)
+	}
 	// Of the machine's plugins the node gets to see what it needs: reading
 	// all of them makes a start half as long again.
 	seen := []string{r.install.core}
@@ -159,6 +162,7 @@ func (r *RabbitMQ) environment() []string {
 		"RABBITMQ_CONFIG_FILE="+r.home.path("rabbitmq"),
 		"RABBITMQ_ADVANCED_CONFIG_FILE="+r.home.path("advanced.config"),
 		"RABBITMQ_ENABLED_PLUGINS_FILE="+r.home.path("enabled_plugins"),
+		"RABBITMQ_SERVER_CODE_PATH="+r.home.path("modules"),
 		"RABBITMQ_PLUGINS_DIR="+r.home.path("plugins"),
 		"RABBITMQ_PID_FILE="+r.home.path("data", "pid"),
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+strings.Join(erlang, " "),

@@ -47,7 +47,7 @@ const (
 )
 
 // Open makes what the suite needs for one of its tests, on a ledger in an empty database of the test's own: a Side that
-// consumes Topic and gives deliveries to h. Everything of it ends with t.
+// consumes Topic and gives deliveries to h. Everything of it ends with t. It is called from several goroutines at a time.
 type Open func(t *testing.T, store *outbox.Store, h Handlers) Side
 
 // Conformance runs the suite that every way of delaying messages has to pass: whatever the broker does, no message is lost, has its
@@ -56,20 +56,32 @@ type Open func(t *testing.T, store *outbox.Store, h Handlers) Side
 // The function database returns an empty database with the tables of outbox.Migrations, of the test's own.
 func Conformance(t *testing.T, database func(t *testing.T) *gorm.DB, open Open) {
 	t.Helper()
-	for _, test := range []struct {
+	type test struct {
 		name string
 		run  func(r *rig)
-	}{
-		{"mixed delays", mixedDelays},
-		{"far and past", farAndPast},
+	}
+	// What only waits for its time does so side by side.
+	t.Run("beside each other", func(t *testing.T) {
+		for _, test := range []test{
+			{"mixed delays", mixedDelays},
+			{"far and past", farAndPast},
+			{"orphan", orphan},
+			{"cancel and reschedule", withdrawn},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
+				test.run(newRig(t, database(t), open))
+			})
+		}
+	})
+	// These measure what the machine can do, or restart and block a broker that the tests may share.
+	for _, test := range []test{
 		{"ten thousand at once", manyAtOnce},
-		{"orphan", orphan},
-		{"cancel and reschedule", withdrawn},
 		{"restart", restart},
 		{"blocked", blocked},
 		{"switch", switched},
 	} {
-		t.Run(test.name, func(t *testing.T) { // one after the other: they measure time, and may share a broker that they restart
+		t.Run(test.name, func(t *testing.T) {
 			test.run(newRig(t, database(t), open))
 		})
 	}
@@ -166,7 +178,7 @@ func withdrawn(r *rig) {
 func restart(r *rig) {
 	var batch []outbox.Message
 	for i := range 600 {
-		batch = append(batch, outbox.Message{Delay: time.Duration(i) * 20 * time.Millisecond})
+		batch = append(batch, outbox.Message{Delay: time.Duration(i) * 15 * time.Millisecond})
 	}
 	r.enqueue(batch...)
 	r.done(50)
@@ -193,7 +205,7 @@ func switched(r *rig) {
 	const messages = 5000
 	var batch []outbox.Message
 	for i := range messages {
-		batch = append(batch, outbox.Message{Delay: 8*time.Second + time.Duration(i)*time.Millisecond})
+		batch = append(batch, outbox.Message{Delay: 5*time.Second + time.Duration(i)*time.Millisecond})
 	}
 	for chunk := range slices.Chunk(batch, 1000) {
 		r.enqueue(chunk...)

@@ -305,7 +305,7 @@ func TestEpoch_FrozenPublisherHoldsUpNobodyForEver(t *testing.T) {
 
 func TestEpoch_RestartsInARowRaiseOnceEach(t *testing.T) {
 	t.Parallel()
-	const restarts = 5
+	const restarts = 3
 	server := devtest.RabbitMQ(t, devenv.RabbitConfig{})
 	e := &epochs{}
 	b := at(t, server.URL(), rabbitmq.Config{})

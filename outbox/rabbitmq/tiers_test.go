@@ -191,7 +191,7 @@ func TestTiers_MendingMakesNoQueue(t *testing.T) {
 // What lies in the queues outlives a restart. An empty disk is a loss, and so is a queue that somebody deletes.
 func TestTiers_WhatIsALossAndWhatIsNot(t *testing.T) {
 	t.Parallel()
-	const tier = 40 * time.Second
+	const tier = 20 * time.Second // longer than a restart
 	server := devtest.RabbitMQ(t, devenv.RabbitConfig{Plugin: devenv.ExchangeNone})
 	e := &epochs{}
 	b := at(t, server.URL(), rabbitmq.Config{})
