@@ -2,6 +2,7 @@ package rabbitmq_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -47,6 +48,27 @@ func spread(batch []outbox.Publication) []outbox.Publication {
 	return batch
 }
 
+// ahead publishes a batch that long ahead of its time. What a busy machine hands over too late for that is given a later time.
+func ahead(t *testing.T, p *rabbitmq.Publisher, tier time.Duration, batch []outbox.Publication) {
+	t.Helper()
+	for start := time.Now(); len(batch) > 0; {
+		require.Less(t, time.Since(start), patience, "%d are too soon each time", len(batch))
+		fireAt := time.Now().Add(tier)
+		for i := range batch {
+			batch[i].FireAt, batch[i].DueAt = fireAt, fireAt.Truncate(time.Microsecond).UTC()
+		}
+		var late []outbox.Publication
+		for i, r := range p.Publish(t.Context(), batch) {
+			if errors.Is(r.Err, outbox.ErrTooSoon) {
+				late = append(late, batch[i])
+				continue
+			}
+			require.NoError(t, r.Err, "receipt %d", i)
+		}
+		batch = late
+	}
+}
+
 // requireOnTime says that each of n messages has arrived once, none before its time and none late.
 func requireOnTime(t *testing.T, in *inbox, n int) {
 	t.Helper()
@@ -79,7 +101,7 @@ func TestTiers_MessagesOfAllTiersFireAtTheirTime(t *testing.T) {
 	n := 0
 	for range 5 {
 		for _, tier := range tiers {
-			requireConfirmed(t, p.Publish(t.Context(), spread(publications(int64(n+1), 40, time.Now().Add(tier)))))
+			ahead(t, p, tier, spread(publications(int64(n+1), 40, time.Now())))
 			n += 40
 		}
 		requireConfirmed(t, p.Publish(t.Context(), spread(publications(int64(n+1), 10, time.Now()))))
@@ -108,15 +130,13 @@ func TestScenario13_AMissingDestinationHoldsUpNoOther(t *testing.T) {
 	in := &inbox{}
 	consume(t, b, in.handlers(), rabbitmq.ConsumerConfig{})
 	requireEpoch(t, 1, p)
-	fireAt := time.Now().Add(tier)
-	orphan := publications(1, 1, fireAt)
+	orphan := publications(1, 1, time.Now())
 	orphan[0].Topic = "gone"
-	requireConfirmed(t, p.Publish(t.Context(), orphan)) // at the head of its queue
+	ahead(t, p, tier, orphan) // at the head of its queue
 	for i := range 50 {
-		batch := publications(int64(2+i), 1, fireAt.Add(time.Duration(i)*5*time.Millisecond))
+		batch := publications(int64(2+i), 1, time.Now())
 		batch[0].Shard = i % 5 * 4 // of which all share the orphan's queue
-		require.Eventually(t, func() bool { return time.Until(batch[0].FireAt) <= tier }, patience, time.Millisecond)
-		requireConfirmed(t, p.Publish(t.Context(), batch))
+		ahead(t, p, tier, batch)
 	}
 	_, err := channel(t, devtest.Plain(t)).QueueDelete(rabbitmq.WorkQueue(b, "gone"), false, false, false)
 	require.NoError(t, err)
@@ -140,13 +160,13 @@ func TestScenario14_OtherTiersMeetNoQueueOfTheOldOnes(t *testing.T) {
 	}
 	p, stop := start()
 	requireEpoch(t, 1, p)
-	requireConfirmed(t, p.Publish(t.Context(), spread(publications(1, 40, time.Now().Add(2*time.Second)))))
+	ahead(t, p, 2*time.Second, spread(publications(1, 40, time.Now())))
 	require.NoError(t, stop())
 	cfg.Tiers = other
 	p, stop = start()
 	requireEpoch(t, 2, p)
 	require.Equal(t, []bool{true, true}, e.raised(), "nobody looks after what the old queues have: the ledger publishes it again")
-	requireConfirmed(t, p.Publish(t.Context(), spread(publications(41, 40, time.Now().Add(time.Second)))))
+	ahead(t, p, time.Second, spread(publications(41, 40, time.Now())))
 	in := &inbox{}
 	consume(t, b, in.handlers(), rabbitmq.ConsumerConfig{})
 	requireOnTime(t, in, 80)
@@ -169,7 +189,7 @@ func TestTiers_AnUnboundQueueLosesNothing(t *testing.T) {
 	for _, name := range rabbitmq.TierNames(b, time.Hour) {
 		require.NoError(t, ch.QueueUnbind(name, "", name, nil))
 	}
-	requireConfirmed(t, p.Publish(t.Context(), spread(publications(1, 20, time.Now().Add(time.Hour)))))
+	ahead(t, p, time.Hour, spread(publications(1, 20, time.Now())))
 	requireDepth(t, b, 20, 0)
 }
 
@@ -199,7 +219,7 @@ func TestTiers_WhatIsALossAndWhatIsNot(t *testing.T) {
 	in := &inbox{}
 	consume(t, b, in.handlers(), rabbitmq.ConsumerConfig{})
 	requireEpoch(t, 1, p)
-	requireConfirmed(t, p.Publish(t.Context(), spread(publications(1, 100, time.Now().Add(tier)))))
+	ahead(t, p, tier, spread(publications(1, 100, time.Now())))
 	require.NoError(t, server.Stop(t.Context()))
 	require.NoError(t, server.Start(t.Context()))
 	requireEpoch(t, 2, p)
@@ -219,7 +239,7 @@ func TestTiers_WhatIsALossAndWhatIsNot(t *testing.T) {
 	require.NoError(t, server.Start(t.Context()))
 	requireEpoch(t, 4, p)
 	require.Equal(t, []bool{true, false, true, true}, e.raised())
-	requireConfirmed(t, p.Publish(t.Context(), publications(101, 5, time.Now().Add(tier))))
+	ahead(t, p, tier, publications(101, 5, time.Now()))
 }
 
 // Of what the delayed exchange was given before, nobody can tell after a restart.
