@@ -26,6 +26,8 @@ VERSION     := $(or $(shell git describe --tags --always --dirty 2>/dev/null),un
 MODULES     := . internal/grammar tools
 LINTER      := .bin/golangci-lint
 GENERAL_LOG := .tmp/general.log
+# They take the longest: started first, none of them runs alone in the end.
+LONGEST     := ./worker ./outbox/rabbitmq ./outbox ./internal/chaos
 GO_TEST     := $(GO) test -race -shuffle=on -timeout=15m -p=$(JOBS) -parallel=$(PARALLEL)
 
 .PHONY: help
@@ -48,7 +50,7 @@ down: ## stop what "make up" started; the data stays
 .PHONY: test
 test: setup .bin/with ## run every test with -race on private services, then check the SQL that they sent (PKG=./outbox/...)
 	@rm -f $(GENERAL_LOG) && mkdir -p .tmp
-	@CGO_ENABLED=1 .bin/with --general-log $(CURDIR)/$(GENERAL_LOG) -- $(GO_TEST) $(PKG)
+	@CGO_ENABLED=1 .bin/with --general-log $(CURDIR)/$(GENERAL_LOG) -- $(GO_TEST) $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
 # With MYSQL_DSN set the suite runs on a server of yours, and there is no log; a part of it sends a part of the SQL.
 	@if [ -z "$$MYSQL_DSN" ] && [ '$(PKG)' = ./... ]; then \
 		cd internal/grammar && GENERAL_LOG=$(CURDIR)/$(GENERAL_LOG) $(GO) test -shuffle=on ./...; \

@@ -61,7 +61,7 @@ func TestEpoch_MessagesFireOnTimeAfterTheBrokerHasLostThem(t *testing.T) {
 		lose func(ctx context.Context, broker *devenv.RabbitMQ) error
 	}
 	for _, losses := range [][]loss{
-		{ // The clean restart is first: a quorum queue that is younger than that does not come back from the kill on 3.10.
+		{
 			{"clean restart", func(ctx context.Context, broker *devenv.RabbitMQ) error { return broker.Stop(ctx) }},
 			{"kill -9", func(_ context.Context, broker *devenv.RabbitMQ) error { return broker.Kill() }},
 		},
@@ -101,6 +101,7 @@ func requireOnTime(t *testing.T, p *place, w *worker.Worker, broker *devenv.Rabb
 	p.enqueue(t, dueFrom(messages, 1500*time.Millisecond, outage*3/2+7*time.Second)...)
 	require.Eventually(t, func() bool { return p.inState(t, outbox.Scheduled) == 0 }, patience, tick)
 	rearmed := repaired(t, w, "epoch")
+	devtest.Settle(t, broker)
 	require.NoError(t, lose())
 	require.NoError(t, broker.Start(t.Context()))
 	back := p.now(t)

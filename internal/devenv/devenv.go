@@ -36,6 +36,10 @@ type Config struct {
 	// every statement; default none. It is outside the service's folder and
 	// stays when the service is closed.
 	GeneralLog string
+	// Unflushed leaves it to the system when a commit reaches the disk: what is
+	// committed outlives the server however that ends, and not the machine.
+	// Default: with each commit.
+	Unflushed bool
 }
 
 const (

@@ -154,6 +154,10 @@ func (m *MariaDB) asUser() []string {
 }
 
 func (m *MariaDB) command() []string {
+	flush := "1"
+	if m.config.Unflushed {
+		flush = "2"
+	}
 	args := []string{
 		m.server,
 		"--no-defaults",
@@ -166,7 +170,7 @@ func (m *MariaDB) command() []string {
 		"--port=" + strconv.Itoa(m.Port()),
 		"--skip-name-resolve",
 		"--character-set-server=utf8mb4",
-		"--innodb-flush-log-at-trx-commit=1",
+		"--innodb-flush-log-at-trx-commit=" + flush,
 		"--innodb-buffer-pool-size=" + strconv.FormatInt(m.config.BufferPool, 10),
 		"--performance-schema=OFF",
 		"--max-connections=1000",

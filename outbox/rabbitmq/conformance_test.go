@@ -75,6 +75,7 @@ func conformance(t *testing.T, one, other rabbitmq.Strategy) {
 		return outboxtest.Side{
 			Publisher: p, Reach: func() outbox.Reach { return p.now.Load().Reach() }, Depth: b.Depth,
 			Restart: func() {
+				devtest.Settle(t, server)
 				require.NoError(t, server.Kill())
 				require.NoError(t, server.Start(t.Context()))
 			},

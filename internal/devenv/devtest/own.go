@@ -20,6 +20,17 @@ func RabbitMQ(tb testing.TB, config devenv.RabbitConfig) *devenv.RabbitMQ {
 	return broker
 }
 
+// Settle has the broker write down what quorum queues it has. RabbitMQ 3.10 does
+// so seconds after it has said that there is one, and a queue of a node that is
+// killed before that never gets a leader again. What the delayed exchange holds is
+// no safer by it.
+func Settle(tb testing.TB, broker *devenv.RabbitMQ) {
+	tb.Helper()
+	out, err := broker.Eval(tb.Context(), "[ok = dets:sync(T) || T <- dets:all()], settled.")
+	require.NoError(tb, err)
+	require.Equal(tb, "settled", out)
+}
+
 // MariaDB starts a server of the test's own, to be stopped, killed or wiped. It
 // is closed when the test ends; if the test has failed, the end of its log is
 // printed.
