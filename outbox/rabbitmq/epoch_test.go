@@ -64,14 +64,15 @@ func checkingWith(t *testing.T, b *rabbitmq.Broker, e rabbitmq.Epochs, cfg rabbi
 // requireEpoch waits until all of them are connected in the epoch.
 func requireEpoch(t *testing.T, epoch int64, all ...*rabbitmq.Publisher) {
 	t.Helper()
+	states := make([]rabbitmq.PublisherState, len(all))
 	require.Eventually(t, func() bool {
-		for _, p := range all {
-			if s := p.State(); !s.Connected || s.Epoch != epoch {
-				return false
-			}
+		there := true
+		for i, p := range all {
+			states[i] = p.State()
+			there = there && states[i].Connected && states[i].Epoch == epoch
 		}
-		return true
-	}, patience, tick, "epoch %d", epoch)
+		return there
+	}, patience, tick, "epoch %d: %+v", epoch, &states)
 }
 
 func admin(t *testing.T, url string) *amqp.Channel {

@@ -128,7 +128,11 @@ func TestPublisher_ExchangeThatTakesNothingSpendsFewAttempts(t *testing.T) {
 	}
 	outcomes := func() map[error]int {
 		out := map[error]int{}
-		for _, r := range p.Publish(t.Context(), batch) {
+		for i, r := range p.Publish(t.Context(), batch) {
+			if i == 20 { // may be confirmed before a neighbour ends the channel
+				require.True(t, r.Err == nil || errors.Is(r.Err, outbox.ErrNacked), "%v", r.Err)
+				continue
+			}
 			for _, kind := range []error{nil, outbox.ErrUnpublishable, outbox.ErrNacked} {
 				if errors.Is(r.Err, kind) {
 					out[kind]++
@@ -137,12 +141,12 @@ func TestPublisher_ExchangeThatTakesNothingSpendsFewAttempts(t *testing.T) {
 		}
 		return out
 	}
-	require.Equal(t, map[error]int{outbox.ErrUnpublishable: maxBlamed - 1, outbox.ErrNacked: 41 - maxBlamed}, outcomes())
-	require.Equal(t, map[error]int{outbox.ErrNacked: 40}, outcomes(), "no more, however often it is tried")
+	require.Equal(t, map[error]int{outbox.ErrUnpublishable: maxBlamed - 1, outbox.ErrNacked: 40 - maxBlamed}, outcomes())
+	require.Equal(t, map[error]int{outbox.ErrNacked: 39}, outcomes(), "no more, however often it is tried")
 
 	p.blame.confirmed(strings.Repeat("x", 300))
 	require.False(t, p.blame.some.Load())
-	require.Equal(t, map[error]int{outbox.ErrUnpublishable: maxBlamed - 1, outbox.ErrNacked: 41 - maxBlamed}, outcomes())
+	require.Equal(t, map[error]int{outbox.ErrUnpublishable: maxBlamed - 1, outbox.ErrNacked: 40 - maxBlamed}, outcomes())
 }
 
 func TestBlame_OneMessageIsNoBrokenExchangeHoweverOftenItEndsTheChannel(t *testing.T) {
