@@ -80,7 +80,7 @@ func TestTiers_OnlyALossIsPublishedAgain(t *testing.T) {
 	t.Parallel()
 	const (
 		messages = 200
-		tier     = 15 * time.Second // longer than a broker is away, and than a worker takes to be ready again
+		tier     = 20 * time.Second // longer than a broker is away, and than a worker takes to be ready again
 	)
 	broker := devtest.RabbitMQ(t, devenv.RabbitConfig{Plugin: devenv.ExchangeNone})
 	p := newPlaceOn(t, broker.URL(), "tiers")
@@ -90,7 +90,7 @@ func TestTiers_OnlyALossIsPublishedAgain(t *testing.T) {
 		out, err := broker.Ctl(t.Context(), "list_queues", "--silent", "name")
 		require.NoError(t, err)
 		for name := range strings.FieldsSeq(string(out)) {
-			if strings.HasPrefix(name, "tiers.tier.15000.") {
+			if strings.HasPrefix(name, "tiers.tier.20000.") {
 				names = append(names, name)
 			}
 		}
