@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,8 +21,9 @@ func (l ledger) lock(t *testing.T, ids ...int64) (unlock func()) {
 	tx := l.db.Begin()
 	require.NoError(t, tx.Error)
 	require.NoError(t, tx.Exec("UPDATE outbox_messages SET last_error = 'locked' WHERE id IN ?", ids).Error)
-	t.Cleanup(func() { tx.Rollback() })
-	return func() { require.NoError(t, tx.Rollback().Error) }
+	end := sync.OnceValue(func() error { return tx.Rollback().Error }) // a handle must not be ended by two at a time
+	t.Cleanup(func() { _ = end() })
+	return func() { require.NoError(t, end()) }
 }
 
 func TestHandle_LeavesAMessageThatStaysLocked(t *testing.T) {
