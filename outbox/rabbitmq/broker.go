@@ -112,24 +112,14 @@ func (b *Broker) visit(ctx context.Context, role string, ask func(c *connection,
 // Probe asks, on a connection of its own that the answer may end, whether the broker has the exchange type
 // x-delayed-message. It leaves nothing behind.
 func (b *Broker) Probe(ctx context.Context) (delayed bool, err error) {
-	err = b.visit(ctx, "probe", func(c *connection, ch *amqp.Channel) error {
-		name := b.namespace + ".probe"
-		err := c.call(ctx, "declare exchange "+name, func() error {
-			return ch.ExchangeDeclare(name, delayedType, false, true, true, false, amqp.Table{"x-delayed-type": amqp.ExchangeTopic})
-		})
-		if isCode(err, amqp.CommandInvalid) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		delayed = true
-		return c.call(ctx, "delete exchange "+name, func() error { return ch.ExchangeDelete(name, false, false) })
-	})
-	if err != nil {
+	err = b.visit(ctx, "probe", func(c *connection, ch *amqp.Channel) error { return b.tryDelayed(ctx, c, ch) })
+	switch {
+	case errors.Is(err, ErrNoDelayedExchange):
+		return false, nil
+	case err != nil:
 		return false, fmt.Errorf("probe the broker: %w", err)
 	}
-	return delayed, nil
+	return true, nil
 }
 
 // Depth asks how many messages of the topic are ready for a consumer, and how many consumers the broker has for it. It

@@ -81,7 +81,8 @@ func (p *Publisher) join(ctx context.Context, s *session) (int64, error) {
 // that the epoch stands for, or not at all: this connection ends with the broker's life.
 func (p *Publisher) goOn(ctx context.Context, s *session) (int64, error) {
 	p.unmarked.Store(false)
-	if err := p.declare(ctx, s, s.ch); err != nil {
+	// Not declared: what holds the messages was there just now, and if it is not any more, that is a loss and must not be hidden.
+	if err := p.met(ctx, s.strategy.mend(ctx, s.conn, s.ch)); err != nil {
 		return 0, err
 	}
 	return p.epoch(ctx)

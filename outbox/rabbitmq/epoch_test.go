@@ -151,6 +151,20 @@ func TestEpoch_DeletedExchangeIsALostLifeThatIsNoticedWithoutPublishing(t *testi
 	require.Eventually(t, func() bool { return in.ids()[1] == 1 }, patience, tick)
 }
 
+// What is mended holds no messages: an exchange that is deleted after a publisher has seen it must stay away until that is taken for a loss.
+func TestMendPlugin_DoesNotHideADeletedExchange(t *testing.T) {
+	t.Parallel()
+	url := devtest.AMQP(t)
+	namespace := devtest.Namespace(t, topic)
+	b := at(t, url, rabbitmq.Config{Namespace: namespace})
+	p := publisher(t, b, rabbitmq.PublisherConfig{})
+	requireEpoch(t, 1, p)
+	require.NoError(t, rabbitmq.MendPlugin(t.Context(), b))
+	require.NoError(t, admin(t, url).ExchangeDelete(namespace+".delay", false, false))
+	require.ErrorContains(t, rabbitmq.MendPlugin(t.Context(), b), "404")
+	require.ErrorContains(t, admin(t, url).ExchangeDeclarePassive(namespace+".delay", "x-delayed-message", true, false, false, false, nil), "404")
+}
+
 // A session whose epoch is over would publish for nothing: the ledger does not settle what it confirms.
 func TestEpoch_RaisedElsewhereIsFollowed(t *testing.T) {
 	t.Parallel()

@@ -32,6 +32,11 @@ func TierNames(b *Broker, delays ...time.Duration) []string {
 // WorkQueue is the name of a topic's work queue.
 func WorkQueue(b *Broker, topic string) string { return b.work(topic) }
 
+// MendPlugin is what a publisher with strategy plugin does at each look, and at a connection to a broker that is the one it was.
+func MendPlugin(ctx context.Context, b *Broker) error {
+	return b.visit(ctx, "mend", func(c *connection, ch *amqp.Channel) error { return plugin{b}.mend(ctx, c, ch) })
+}
+
 // MendTiers is what a publisher with these tiers does at each look.
 func MendTiers(ctx context.Context, b *Broker, delays ...time.Duration) error {
 	return b.visit(ctx, "mend", func(c *connection, ch *amqp.Channel) error { return newTiers(b, delays).mend(ctx, c, ch) })

@@ -74,12 +74,13 @@ func (s plugin) declare(ctx context.Context, c *connection, ch *amqp.Channel) er
 	return s.broker.declareDelay(ctx, c, ch)
 }
 
-// Declaring it is also how a broker without the plugin is met; it follows the binding at once, which needs the exchange.
+// The exchange itself is not declared: if somebody deleted it just now, that would hide what it held. Whether the broker has the plugin
+// still, which would not keep a binding from being made, another exchange tells.
 func (s plugin) mend(ctx context.Context, c *connection, ch *amqp.Channel) error {
 	if err := s.broker.bindDelay(ctx, c, ch); err != nil {
 		return err
 	}
-	return s.broker.declareDelay(ctx, c, ch)
+	return s.broker.tryDelayed(ctx, c, ch)
 }
 
 func (s plugin) route(p *outbox.Publication, now time.Time) (route, error) {

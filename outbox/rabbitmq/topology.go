@@ -98,6 +98,21 @@ func (b *Broker) bindDelay(ctx context.Context, c *connection, ch *amqp.Channel)
 	return d.err
 }
 
+// tryDelayed makes and deletes an exchange of the delayed type. A broker without the plugin closes the connection.
+func (b *Broker) tryDelayed(ctx context.Context, c *connection, ch *amqp.Channel) error {
+	name := b.namespace + ".probe"
+	err := c.call(ctx, "declare exchange "+name, func() error {
+		return ch.ExchangeDeclare(name, delayedType, false, true, true, false, amqp.Table{"x-delayed-type": amqp.ExchangeTopic})
+	})
+	switch {
+	case isCode(err, amqp.CommandInvalid):
+		return fmt.Errorf("%w: %w", ErrNoDelayedExchange, err)
+	case err != nil:
+		return err
+	}
+	return c.call(ctx, "delete exchange "+name, func() error { return ch.ExchangeDelete(name, false, false) })
+}
+
 // inspectDelay answers 404, and ch is closed, if the delayed exchange is not there. Whether the broker has the plugin still
 // is not asked: an exchange outlives it.
 func (b *Broker) inspectDelay(ctx context.Context, c *connection, ch *amqp.Channel) error {
