@@ -54,7 +54,6 @@ func openShop(tb testing.TB, dsn string, cfg api.Config) *shop {
 	require.NoError(tb, err)
 	store, err := outbox.NewStore(g, outbox.StoreConfig{})
 	require.NoError(tb, err)
-	require.NoError(tb, store.Prepare(tb.Context()))
 	orders, err := ordering.New(g, store, ordering.Config{})
 	require.NoError(tb, err)
 	server, err := api.New(cfg, orders, store.Direct(), store, db.PingContext)

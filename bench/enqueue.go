@@ -84,9 +84,6 @@ func openShop(ctx context.Context, dsn string) (led *ledger, store *outbox.Store
 	if err == nil {
 		store, err = outbox.NewStore(led.db, outbox.StoreConfig{})
 	}
-	if err == nil {
-		err = store.Prepare(ctx)
-	}
 	if err != nil {
 		return nil, nil, errors.Join(err, led.close())
 	}

@@ -37,11 +37,6 @@ func benchPlace(variant string, skus int) func(context.Context, services, option
 		if err := fillShelves(ctx, led.sql, skus); err != nil {
 			return line{}, err
 		}
-		bare, err := newBareShop(ctx, led.sql)
-		if err != nil {
-			return line{}, err
-		}
-		defer func() { err = errors.Join(err, bare.insert.Close()) }()
 		web, err := startAPI(ctx, led, store)
 		if err != nil {
 			return line{}, err
@@ -64,7 +59,7 @@ func benchPlace(variant string, skus int) func(context.Context, services, option
 		}
 		direct := func(n, first int) error {
 			_, err := each(clients, n, func(_, i int) error {
-				return bareOrder(ctx, led.sql, skuOf((first+i)%skus), first+i, bare.enqueue(ctx))
+				return bareOrder(ctx, led.sql, skuOf((first+i)%skus), first+i, enqueueBare(ctx))
 			})
 			return err
 		}
@@ -95,21 +90,13 @@ func rates(n float64, seconds []float64) []float64 {
 	return out
 }
 
-// bareShop writes the two messages of an order as the program's outbox does, with a prepared statement.
-type bareShop struct{ insert *sql.Stmt }
-
-func newBareShop(ctx context.Context, db *sql.DB) (bareShop, error) {
-	insert, err := db.PrepareContext(ctx, insertMessage)
-	return bareShop{insert}, err
-}
-
-func (b bareShop) enqueue(ctx context.Context) func(tx *sql.Tx, no string, due time.Time) (int64, error) {
+// enqueueBare writes the two messages of an order as the program's outbox does.
+func enqueueBare(ctx context.Context) func(tx *sql.Tx, no string, due time.Time) (int64, error) {
 	return func(tx *sql.Tx, no string, due time.Time) (id int64, err error) {
-		insert := tx.StmtContext(ctx, b.insert)
 		body := model.OrderPayload{No: no}.Encode()
 		shard := int(no[len(no)-1]) % 16 // spreads them, as a hash does
 		put := func(topic string, at time.Time) (sql.Result, error) {
-			return insert.ExecContext(ctx, shard, []byte(topic), []byte(no), false, []byte(model.PayloadType), []byte(nil), body, sqlTime(at))
+			return tx.ExecContext(ctx, insertMessage, shard, []byte(topic), []byte(no), false, []byte(model.PayloadType), []byte(nil), body, sqlTime(at))
 		}
 		expire, err := put(model.TopicExpire, due)
 		if err != nil {

@@ -94,10 +94,7 @@ func TestBareOrder_SendsWhatTheServiceSends(t *testing.T) {
 	}
 	require.Equal(t, want, sent)
 
-	bare, err := newBareShop(t.Context(), led.sql)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, bare.insert.Close()) }()
-	require.NoError(t, bareOrder(t.Context(), led.sql, skuOf(0), 1, bare.enqueue(t.Context())))
+	require.NoError(t, bareOrder(t.Context(), led.sql, skuOf(0), 1, enqueueBare(t.Context())))
 	rows := func(query string) (all []string) {
 		require.NoError(t, led.db.Raw(query).Scan(&all).Error)
 		return all

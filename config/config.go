@@ -47,7 +47,7 @@ type Config struct {
 	Grace time.Duration `env:"GRACE" envDefault:"30s"`
 	// Effects that may return an error before the message is dead and waits for an operator.
 	MaxAttempts int `env:"MAX_ATTEMPTS" envDefault:"10"`
-	// Deliveries of a topic that the broker may send a worker ahead of their acknowledgement. 0: 4 for each of `WORKERS`, and 64 for those that close orders, up to 32 at a time.
+	// Deliveries of a topic that the broker may send a worker ahead of their acknowledgement. 0: 4 for each of `WORKERS`, and for the topic that closes orders, up to 32 at a time, 16 for each of them.
 	Prefetch int `env:"PREFETCH" envDefault:"0"`
 	// Effects that run at the same time, for each topic.
 	Workers int `env:"WORKERS" envDefault:"8"`

@@ -1,11 +1,11 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -14,38 +14,43 @@ import (
 // maxBatchReruns is how often the transaction of many that lost a deadlock is run again before it is divided.
 const maxBatchReruns = 3
 
-// Result is what HandleBatch made of one delivery, as Handle returns it.
+// ErrAlone says of a delivery that HandleBatch has left to be handled alone.
+var ErrAlone = errors.New("outbox: the delivery is to be handled alone")
+
+// Result is what HandleBatch made of one delivery: as Handle returns it, or ErrAlone.
 type Result struct {
 	Outcome Outcome
 	Err     error
 }
 
 // HandleBatch is Handle for many deliveries at once: the guards of all that may take effect, and one effect for them, run in one
-// transaction, which costs one commit, and as few statements as the effect makes of it. It returns the result of each delivery, in order,
-// and each is what Handle promises: the effect of a delivery is committed exactly once.
+// transaction, which costs one commit, and as few statements as the effect makes of it. It returns the result of each delivery, in order.
+// What the error is ErrAlone of is left for the caller to handle alone, with Handle, or HandleBatch with it alone, in a time of its own; all else
+// is as Handle promises, so that the effect of a delivery is committed exactly once.
 //
 // The effect is given those of the deliveries whose guards let them through, in their order, and may be run several times, with some of
-// them or with one alone: when it returns an error, panics or loses deadlocks, what it was given is divided, so that the
-// delivery that is to blame ends up alone and only its own attempt is counted. The others take effect all the same. It must do the work of
-// each delivery or return an error.
+// them: when it returns an error, panics, rolls back or loses deadlocks, what it was given is divided, so that the delivery
+// that is to blame ends up alone, and the others take effect all the same. It must do the work of each delivery or return an error. No attempt
+// is counted here, unless the effect has committed the guard's transaction by itself and then returned an error: that is counted for all that it was given.
 //
-// Given alone from the start is what came back from the broker (Delivery.Redeliveries), as its effect may have ended the process, and what
-// the guard of many does not let through: locked, too early, withdrawn or done, and copies of one message.
+// Left alone is also what came back from the broker (Delivery.Redeliveries), as its effect may have ended the process, and what the guard of
+// many does not let through: locked, too early, withdrawn or done, and copies of one message.
 //
-// All share the deadline of ctx. What has no result when it ends has the error of ctx, and no attempt is counted for it: call Handle with
-// each then, as after any error. It is safe for concurrent use.
+// When ctx ends, or the database is away, nothing more is written, and what has no result has that error. The deadline of ctx should be no
+// longer than that of one delivery, as the rows of all are locked meanwhile. A single delivery is given to Handle. It is safe for concurrent use.
 func (s *Store) HandleBatch(ctx context.Context, ds []Delivery, effect func(tx *gorm.DB, ds []Delivery) error) []Result {
 	return s.handleBatch(ctx, ds, func(tx *sql.Tx, ds []Delivery) error { return effect(toGorm(ctx, s.db, tx), ds) })
 }
 
 func (s *Store) handleBatch(ctx context.Context, ds []Delivery, effect func(tx *sql.Tx, ds []Delivery) error) []Result {
+	if len(ds) == 1 {
+		outcome, err := s.handle(ctx, ds[0], func(tx *sql.Tx) error { return effect(tx, ds) })
+		return []Result{{outcome, err}}
+	}
 	b := batch{s: s, ds: ds, effect: effect, results: make([]Result, len(ds))}
 	together, alone := b.sort(ctx)
-	alone = append(alone, b.try(ctx, together)...)
-	slices.Sort(alone)
-	for _, i := range alone {
-		outcome, err := s.handle(ctx, ds[i], func(tx *sql.Tx) error { return effect(tx, ds[i:i+1]) })
-		b.results[i] = Result{outcome, err}
+	for _, i := range append(alone, b.try(ctx, together)...) {
+		b.results[i].Err = ErrAlone
 	}
 	return b.results
 }
@@ -80,23 +85,22 @@ func (b *batch) try(ctx context.Context, these []int) (alone []int) {
 	}
 	for rerun := 0; ; rerun++ {
 		took, err := b.transact(ctx, these)
-		ended, hasEnded := errors.AsType[*endedError](err)
-		switch {
-		case err == nil:
+		if err == nil {
 			b.done(ctx, took)
 			return without(these, took, func(i int) int64 { return int64(i) })
-		case hasEnded:
-			for _, i := range took {
-				outcome, err := b.s.afterEnd(ctx, b.ds[i], ended)
-				if err == nil {
-					b.s.cfg.Observer.delivered(b.ds[i].Topic, outcome, 0)
-				}
-				b.results[i] = Result{outcome, err}
+		}
+		ended, hasEnded := errors.AsType[*endedError](err)
+		if hasEnded {
+			var committed bool
+			if committed, err = b.s.isDone(ctx, &b.ds[took[0]]); committed {
+				b.afterEnd(ctx, took, ended)
+				return without(these, took, func(i int) int64 { return int64(i) })
 			}
-			return without(these, took, func(i int) int64 { return int64(i) })
+		}
+		switch {
 		case ctx.Err() != nil || IsOutage(err):
 			for _, i := range these {
-				b.results[i].Err = fmt.Errorf("handle %d messages together: %w", len(these), err)
+				b.results[i].Err = fmt.Errorf("handle %d messages together: %w", len(these), cmp.Or(err, ctx.Err()))
 			}
 			return nil
 		case mysqlNumber(err) == erLockWaitTimeout: // each wait takes seconds
@@ -106,6 +110,17 @@ func (b *batch) try(ctx context.Context, these []int) (alone []int) {
 		}
 		half := len(these) / 2
 		return append(b.try(ctx, these[:half]), b.try(ctx, these[half:])...)
+	}
+}
+
+// afterEnd brings deliveries to their ends whose effect has committed the guard's transaction.
+func (b *batch) afterEnd(ctx context.Context, took []int, ended *endedError) {
+	for _, i := range took {
+		outcome, err := b.s.afterEnd(ctx, b.ds[i], ended)
+		if err == nil {
+			b.s.cfg.Observer.delivered(b.ds[i].Topic, outcome, 0)
+		}
+		b.results[i] = Result{outcome, err}
 	}
 }
 

@@ -27,6 +27,20 @@ func (l ledger) fresh(t *testing.T, n int) []outbox.Delivery {
 	return ds
 }
 
+// handleAll is what a consumer does: deliveries together, and what that leaves alone.
+func (l ledger) handleAll(t *testing.T, ds []outbox.Delivery, effect func(tx *sql.Tx, ds []outbox.Delivery) error) []outbox.Result {
+	t.Helper()
+	results := l.SQL().HandleBatch(t.Context(), ds, effect)
+	require.Len(t, results, len(ds))
+	for i, r := range results {
+		if errors.Is(r.Err, outbox.ErrAlone) {
+			require.Empty(t, r.Outcome)
+			results[i] = l.SQL().HandleBatch(t.Context(), ds[i:i+1], effect)[0]
+		}
+	}
+	return results
+}
+
 func outcomes(t *testing.T, results []outbox.Result) []outbox.Outcome {
 	t.Helper()
 	out := make([]outbox.Outcome, len(results))
@@ -58,7 +72,7 @@ func TestHandleBatch_CommitsManyEffectsInOneTransaction(t *testing.T) {
 	require.Equal(t, 50, l.scalar(t, "SELECT COUNT(*) FROM effects"))
 	require.Equal(t, 50, l.count(t, "state = 'done' AND live_key IS NULL AND finished_at IS NOT NULL AND available_at > UTC_TIMESTAMP(6) + INTERVAL 6 DAY"))
 
-	got = outcomes(t, l.SQL().HandleBatch(t.Context(), ds, effect))
+	got = outcomes(t, l.handleAll(t, ds, effect))
 	require.Equal(t, slices.Repeat([]outbox.Outcome{outbox.OutcomeDuplicate}, 50), got)
 	require.Len(t, given, 1)
 	require.Empty(t, l.SQL().HandleBatch(t.Context(), nil, effect))
@@ -125,7 +139,7 @@ func TestHandleBatch_MakesOfEachWhatHandleDoes(t *testing.T) {
 		require.NoError(t, err)
 		one = append(one, outcome)
 	}
-	require.Equal(t, one, outcomes(t, together.SQL().HandleBatch(t.Context(), prepare(together), effect)))
+	require.Equal(t, one, outcomes(t, together.handleAll(t, prepare(together), effect)))
 	for _, what := range []string{
 		"SELECT id, state, generation, attempts, repairs, held, live_key IS NULL, LEFT(COALESCE(last_error, ''), 20) FROM outbox_messages ORDER BY id",
 		"SELECT message FROM effects ORDER BY message",
@@ -148,7 +162,7 @@ func TestHandleBatch_AFailingEffectCostsItsNeighboursNoAttempt(t *testing.T) {
 	record := l.effects(t)
 	ds := l.fresh(t, 64)
 	runs := 0
-	results := l.SQL().HandleBatch(t.Context(), ds, func(tx *sql.Tx, given []outbox.Delivery) error {
+	results := l.handleAll(t, ds, func(tx *sql.Tx, given []outbox.Delivery) error {
 		runs++
 		for _, d := range given {
 			if err := record(tx, d.ID); err != nil {
@@ -173,52 +187,90 @@ func TestHandleBatch_AFailingEffectCostsItsNeighboursNoAttempt(t *testing.T) {
 	require.LessOrEqual(t, runs, 14, "halved: not each one alone")
 }
 
-// An effect that ends the transaction has committed the guards of all, or of none.
+// An effect that commits has committed the guards of all. One that rolls back, or whose deadlock did, is divided like any that fails.
 func TestHandleBatch_NoticesAnEndedTransaction(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		statement string
 		err       error
-		outcome   outbox.Outcome
-		done      int
+		outcome   outbox.Outcome // of the one that is to blame
+		others    outbox.Outcome
 	}{
-		"rolled back":               {"ROLLBACK", nil, outbox.OutcomeRetry, 0},
-		"committed":                 {"COMMIT", nil, outbox.OutcomeDone, 4},
-		"committed, with an error":  {"COMMIT", errEffect, outbox.OutcomeRetry, 0},
-		"by a statement that does":  {"CREATE TABLE ended (id INT)", nil, outbox.OutcomeDone, 4},
-		"rolled back with an error": {"ROLLBACK", errEffect, outbox.OutcomeRetry, 0},
+		"rolled back":               {"ROLLBACK", nil, outbox.OutcomeRetry, outbox.OutcomeDone},
+		"rolled back with an error": {"ROLLBACK", errEffect, outbox.OutcomeRetry, outbox.OutcomeDone},
+		"committed":                 {"COMMIT", nil, outbox.OutcomeDone, outbox.OutcomeDone},
+		"committed, with an error":  {"COMMIT", errEffect, outbox.OutcomeRetry, outbox.OutcomeRetry},
+		"by a statement that does":  {"CREATE TABLE ended (id INT)", nil, outbox.OutcomeDone, outbox.OutcomeDone},
 	} {
 		l := newLedger(t, outbox.StoreConfig{})
 		ds := l.fresh(t, 4)
-		results := l.SQL().HandleBatch(t.Context(), ds, func(tx *sql.Tx, _ []outbox.Delivery) error {
+		results := l.handleAll(t, ds, func(tx *sql.Tx, given []outbox.Delivery) error {
+			if !slices.ContainsFunc(given, func(d outbox.Delivery) bool { return d.ID == ds[2].ID }) {
+				return nil
+			}
 			_, err := tx.ExecContext(t.Context(), c.statement)
 			return errors.Join(err, c.err)
 		})
-		require.Equal(t, slices.Repeat([]outbox.Outcome{c.outcome}, 4), outcomes(t, results), name)
-		require.Equal(t, c.done, l.count(t, "state = 'done'"), name)
-		require.Equal(t, 4-c.done, l.count(t, "state = 'scheduled' AND attempts = 1"), name)
+		require.Equal(t, []outbox.Outcome{c.others, c.others, c.outcome, c.others}, outcomes(t, results), name)
+		for i, d := range ds {
+			r := l.record(t, d.ID)
+			require.Equal(t, results[i].Outcome == outbox.OutcomeDone, r.State == outbox.Done, name)
+			require.Equal(t, results[i].Outcome == outbox.OutcomeRetry, r.Attempts == 1, name)
+		}
 	}
 }
 
-// A row that somebody has locked does not keep the others waiting: they have taken effect when it is looked at.
-func TestHandleBatch_DoesNotWaitForALockedRow(t *testing.T) {
+// What is locked, was redelivered, is a copy or too early is left alone, at once and untouched.
+func TestHandleBatch_LeavesAloneWhatMayTakeLong(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})
-	ds := l.fresh(t, 5)
+	ds := l.fresh(t, 7)
 	holder := l.db.Begin()
 	require.NoError(t, holder.Exec("SELECT id FROM outbox_messages WHERE id = ? FOR UPDATE", ds[2].ID).Error)
-	var given []outbox.Delivery
-	results := make(chan []outbox.Result, 1)
-	go func() {
-		results <- l.HandleBatch(t.Context(), ds, func(_ *gorm.DB, ds []outbox.Delivery) error {
-			given = append(given, ds...)
-			return nil
-		})
-	}()
-	eventually(t, "the others are done", func() bool { return l.count(t, "state = 'done'") == 4 })
+	ds[3].Redeliveries = 1
+	ds[4] = ds[0]
+	l.exec(t, "UPDATE outbox_messages SET due_at = UTC_TIMESTAMP(6) + INTERVAL 900000 MICROSECOND WHERE id = ?", ds[5].ID)
+	before := l.rows(t)
+	start := time.Now()
+	results := l.SQL().HandleBatch(t.Context(), ds, func(*sql.Tx, []outbox.Delivery) error { return nil })
+	require.Less(t, time.Since(start), 800*time.Millisecond, "nothing was waited for")
+	for i, r := range results {
+		if i == 0 || i == 1 || i == 6 {
+			require.Equal(t, outbox.Result{Outcome: outbox.OutcomeDone}, r, i)
+		} else {
+			require.Equal(t, outbox.Result{Err: outbox.ErrAlone}, r, i)
+		}
+	}
+	after := l.rows(t)
+	for _, i := range []int{2, 3, 5} {
+		require.Equal(t, before[i], after[i], i)
+	}
 	require.NoError(t, holder.Rollback().Error)
-	require.Equal(t, slices.Repeat([]outbox.Outcome{outbox.OutcomeDone}, 5), outcomes(t, <-results))
-	require.Len(t, given, 5)
+}
+
+// An effect that waits in vain for a row of its own, which somebody has locked, leaves all alone: so each has time of its own to find out.
+func TestHandleBatch_LeavesAloneWhatWaitsForOtherRows(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	l.exec(t, "CREATE TABLE products (id INT PRIMARY KEY)")
+	l.exec(t, "INSERT INTO products VALUES (1)")
+	ds := l.fresh(t, 3)
+	holder := l.db.Begin()
+	require.NoError(t, holder.Exec("SELECT id FROM products WHERE id = 1 FOR UPDATE").Error)
+	effect := func(tx *sql.Tx, ds []outbox.Delivery) error {
+		if !slices.ContainsFunc(ds, func(d outbox.Delivery) bool { return d.Key == "1" }) {
+			return nil
+		}
+		_, err := tx.ExecContext(t.Context(), "UPDATE products SET id = id WHERE id = 1")
+		return err
+	}
+	for i, r := range l.SQL().HandleBatch(t.Context(), ds, effect) {
+		require.Equal(t, outbox.Result{Err: outbox.ErrAlone}, r, i)
+	}
+	want := []outbox.Outcome{outbox.OutcomeDone, outbox.OutcomeBusy, outbox.OutcomeDone}
+	require.Equal(t, want, outcomes(t, l.handleAll(t, ds, effect)))
+	require.Zero(t, l.count(t, "attempts > 0"))
+	require.NoError(t, holder.Rollback().Error)
 }
 
 func TestHandleBatch_WritesNothingWhenItsTimeIsUp(t *testing.T) {
@@ -269,7 +321,7 @@ func TestHandleBatch_RacesCommitEachEffectOnce(t *testing.T) {
 				slices.Reverse(mine)
 			}
 			for chunk := range slices.Chunk(mine, 10+7*g) {
-				for _, r := range l.SQL().HandleBatch(t.Context(), chunk, effect) {
+				for _, r := range l.handleAll(t, chunk, effect) {
 					if r.Err == nil && r.Outcome == outbox.OutcomeDone {
 						mu.Lock()
 						done++

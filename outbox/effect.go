@@ -94,11 +94,11 @@ func (e *endedError) Error() string {
 // given back, unless its key has been taken by another since.
 func (s *Store) afterEnd(ctx context.Context, d Delivery, ended *endedError) (Outcome, error) {
 	if ended.effect == nil {
-		record, err := s.LookupID(context.WithoutCancel(ctx), d.ID)
+		done, err := s.isDone(ctx, &d)
 		if err != nil {
 			return "", err
 		}
-		if record.State == Done && record.Generation == d.Generation {
+		if done {
 			return OutcomeDone, nil
 		}
 		return s.countAttempt(ctx, d, ended)
@@ -111,6 +111,12 @@ func (s *Store) afterEnd(ctx context.Context, d Delivery, ended *endedError) (Ou
 		return "", fmt.Errorf("give message %d back: %w", d.ID, err)
 	}
 	return s.countAttempt(ctx, d, ended)
+}
+
+// isDone tells whether the guard of a delivery, or of a copy of it, is committed.
+func (s *Store) isDone(ctx context.Context, d *Delivery) (bool, error) {
+	record, err := s.LookupID(context.WithoutCancel(ctx), d.ID)
+	return err == nil && record.State == Done && record.Generation == d.Generation, err
 }
 
 // await runs an effect in a goroutine of its own and returns its error, or gives it up some time after ctx has ended.

@@ -41,9 +41,9 @@ func (s *Store) enqueue(ctx context.Context, tx conn, m *Message) error {
 	}
 	m.Existed = false
 	if m.Key == "" || m.OnConflict == "" || m.OnConflict == OnConflictReject {
-		err = s.insert(ctx, tx, &row, m)
+		err = row.insert(ctx, tx, m)
 	} else {
-		err = s.put(ctx, tx, &row, m)
+		err = row.put(ctx, tx, m)
 	}
 	if err != nil && !errors.Is(err, ErrDuplicateKey) {
 		return fmt.Errorf("enqueue message: %w", err)
@@ -90,10 +90,17 @@ func (w when) arg() any {
 	return dueText(w.due)
 }
 
-// insert writes m as a new row.
-func (s *Store) insert(ctx context.Context, tx conn, c *content, m *Message) error {
-	res, err := s.execInsert(ctx, tx, c.when, len(c.payload)+len(c.headers), shardOf(m.Topic, m.Key), []byte(m.Topic), bytesOrNil(m.Key),
-		m.Untracked, c.contentType, c.headers, c.payload, c.when.arg())
+// insert writes m as a new row. Columns take over what those before them were given: one reading of the clock, and available_at is never before
+// it, see the first migration.
+func (c *content) insert(ctx context.Context, tx conn, m *Message) error {
+	due := "?"
+	if c.when.due.IsZero() {
+		due = "created_at + INTERVAL ? MICROSECOND"
+	}
+	res, err := tx.ExecContext(ctx, `INSERT INTO outbox_messages
+		(shard, topic, message_key, live_key, untracked, content_type, headers, payload, created_at, due_at, available_at) VALUES
+		(?, ?, ?, message_key, ?, ?, ?, ?, UTC_TIMESTAMP(6), `+due+`, GREATEST(due_at, created_at))`,
+		shardOf(m.Topic, m.Key), []byte(m.Topic), bytesOrNil(m.Key), m.Untracked, c.contentType, c.headers, c.payload, c.when.arg())
 	if mysqlNumber(err) == erDupEntry {
 		return ErrDuplicateKey
 	}
@@ -107,11 +114,11 @@ func (s *Store) insert(ctx context.Context, tx conn, c *content, m *Message) err
 // put writes m where a live message may be in its place. That one is looked for first: an INSERT that meets it leaves a shared lock on
 // its key, and then whoever takes the message's row and comes to its key (an effect, a Cancel) is in a deadlock with who goes on
 // from the key to the row.
-func (s *Store) put(ctx context.Context, tx conn, c *content, m *Message) error {
+func (c *content) put(ctx context.Context, tx conn, m *Message) error {
 	if done, err := c.meet(ctx, tx, m, ""); done || err != nil {
 		return err
 	}
-	err := s.insert(ctx, tx, c, m)
+	err := c.insert(ctx, tx, m)
 	if !errors.Is(err, ErrDuplicateKey) {
 		return err
 	}

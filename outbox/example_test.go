@@ -160,7 +160,8 @@ func ExampleStore_Handle() {
 	// duplicate
 }
 
-// One transaction for all that came due at once. The effect works in sets; what fails is found and tried again alone.
+// One transaction for all that came due at once, with an effect that works in sets. What follows is done by rabbitmq.Handlers.Batch: it gives
+// again alone what has an error.
 func ExampleStore_HandleBatch() {
 	ctx := context.Background()
 	db, drop := exampleDB(ctx)
@@ -168,30 +169,34 @@ func ExampleStore_HandleBatch() {
 	store := must(outbox.NewStore(db, outbox.StoreConfig{}))
 	ledger := must(store.StoreID(ctx))
 	var deliveries []outbox.Delivery // as the broker brings them
-	for _, no := range []string{"order-1", "order-2", "order-3"} {
+	for _, no := range []string{"order-1", "order-2", "order-3", "order-4"} {
 		m := outbox.Message{Topic: "order.expire", Key: no}
 		check(db.Transaction(func(tx *gorm.DB) error { return store.Enqueue(ctx, tx, &m) }))
 		deliveries = append(deliveries, outbox.Delivery{Store: ledger, ID: m.ID, Topic: m.Topic, Key: m.Key, Generation: 1})
 	}
-	results := store.HandleBatch(ctx, deliveries, func(_ *gorm.DB, ds []outbox.Delivery) error {
+	effect := func(_ *gorm.DB, ds []outbox.Delivery) error {
 		// ... UPDATE orders SET status = 'closed' WHERE no IN (...) AND status = 'pending', with the transaction ...
 		for _, d := range ds {
-			if d.Key == "order-2" {
+			if d.Key == "order-4" {
 				return errors.New("this one cannot be closed")
 			}
 		}
-		fmt.Println("closing", len(ds))
 		return nil
-	})
+	}
+	results := store.HandleBatch(ctx, deliveries, effect)
 	for i, r := range results {
-		fmt.Println(deliveries[i].Key, r.Outcome, r.Err)
+		how := "together"
+		if errors.Is(r.Err, outbox.ErrAlone) {
+			how = "alone"
+			results[i] = store.HandleBatch(ctx, deliveries[i:i+1], effect)[0]
+		}
+		fmt.Println(deliveries[i].Key, how, results[i].Outcome, results[i].Err)
 	}
 	// Output:
-	// closing 1
-	// closing 1
-	// order-1 done <nil>
-	// order-2 retry <nil>
-	// order-3 done <nil>
+	// order-1 together done <nil>
+	// order-2 together done <nil>
+	// order-3 alone done <nil>
+	// order-4 alone retry <nil>
 }
 
 // Programs that use database/sql have the same calls.

@@ -48,7 +48,6 @@ func openLedger(t *testing.T, dsn string, cfg outbox.StoreConfig) ledger {
 	require.NoError(t, database.Migrate(t.Context(), db, database.Set{Table: "goose_outbox", Files: outbox.Migrations}))
 	store, err := outbox.NewStore(db, cfg)
 	require.NoError(t, err)
-	require.NoError(t, store.Prepare(t.Context()))
 	return ledger{store, db}
 }
 

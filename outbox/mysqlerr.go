@@ -30,8 +30,6 @@ const (
 	erQueryInterrupt     = 1317
 	erConnKilled         = 1927 // MariaDB
 	erIdleTooLong        = 4031 // MySQL, before it closes a connection that has said nothing for wait_timeout
-	erUnknownStmt        = 1243 // prepared on another server, from a proxy
-	erNeedReprepare      = 1615
 )
 
 func mysqlNumber(err error) uint16 {

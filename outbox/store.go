@@ -38,8 +38,6 @@ type Store struct {
 	streak  atomic.Int64 // deliveries in a row whose rows were locked
 	crowded atomic.Int64 // until when deliveries ask whether their rows are locked before they wait; nanoseconds since 1970
 
-	inserts atomic.Pointer[inserts] // nil: not prepared
-
 	mu sync.Mutex
 	id string // of the ledger; empty: not read yet
 }

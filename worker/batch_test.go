@@ -49,7 +49,7 @@ func TestWorker_ClosesManyOrdersTogether(t *testing.T) {
 	require.Less(t, p.count(t, `SELECT COUNT(DISTINCT finished_at) FROM outbox_messages WHERE state = 'done'`), orders/2, "nothing was done together")
 }
 
-func TestNew_RefusesATopicWithTwoEffects(t *testing.T) {
+func TestNew_RefusesATopicWithTwoEffectsOrNone(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	shop, err := ordering.New(p.db, p.store, ordering.Config{})
@@ -58,6 +58,10 @@ func TestNew_RefusesATopicWithTwoEffects(t *testing.T) {
 		BatchEffects: map[string]worker.BatchEffect{model.TopicExpire: shop.ExpireAll},
 	})
 	require.ErrorContains(t, err, `topic "order.expire" has an effect and a batch effect`)
+	_, err = worker.New(p.db, p.amqpURL, map[string]worker.Effect{"a": nil}, worker.Config{})
+	require.ErrorContains(t, err, `the effect of topic "a" is nil`)
+	_, err = worker.New(p.db, p.amqpURL, nil, worker.Config{BatchEffects: map[string]worker.BatchEffect{"a": nil}})
+	require.ErrorContains(t, err, `the batch effect of topic "a" is nil`)
 	_, err = worker.New(&gorm.DB{}, p.amqpURL, nil, worker.Config{})
 	require.ErrorContains(t, err, "at least one effect")
 }

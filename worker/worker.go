@@ -100,11 +100,19 @@ type Worker struct {
 // and on the broker at amqpURL. What the messages of each topic do is in effects, or in Config.BatchEffects. It does no I/O.
 func New(db *gorm.DB, amqpURL string, effects map[string]Effect, cfg Config) (*Worker, error) {
 	if db == nil || len(effects)+len(cfg.BatchEffects) == 0 {
-		return nil, errors.New("worker: a database handle and at least one effect are required")
+		return nil, errors.New("worker: a database handle and at least one effect, or batch effect, are required")
 	}
-	for topic := range effects {
-		if cfg.BatchEffects[topic] != nil {
+	for topic, effect := range effects {
+		if _, ok := cfg.BatchEffects[topic]; ok {
 			return nil, fmt.Errorf("worker: topic %.80q has an effect and a batch effect", topic)
+		}
+		if effect == nil {
+			return nil, fmt.Errorf("worker: the effect of topic %.80q is nil", topic)
+		}
+	}
+	for topic, effect := range cfg.BatchEffects {
+		if effect == nil {
+			return nil, fmt.Errorf("worker: the batch effect of topic %.80q is nil", topic)
 		}
 	}
 	setDefaults(&cfg)

@@ -60,8 +60,5 @@ func runAPI(c *cobra.Command, level string) error {
 		return fail(wentWrong, err)
 	}
 	warnOfTables(c.Context(), pool, log)
-	if err := store.Prepare(c.Context()); err != nil {
-		log.WarnContext(c.Context(), "the INSERT of messages is not prepared: it works, and costs the database more", "error", err.Error())
-	}
 	return fail(wentWrong, listening("HTTP_ADDR", drained(c.Context(), cfg.DrainTimeout, server.Run)))
 }

@@ -53,7 +53,6 @@ func openShop(t *testing.T, dsn string, cfg ordering.Config) *shop {
 	require.NoError(t, err)
 	store, err := outbox.NewStore(g, outbox.StoreConfig{})
 	require.NoError(t, err)
-	require.NoError(t, store.Prepare(t.Context()))
 	service, err := ordering.New(g, store, cfg)
 	require.NoError(t, err)
 	return &shop{Service: service, t: t, gorm: g, db: db, store: store}

@@ -33,7 +33,11 @@ var (
 // heeds its context is given up with errOverran, and runs on without the worker. Nothing can end it. Beyond maxOverran of them the worker
 // waits for it all the same, until the drain: the queue stands still then, and the others go on.
 func (l *lane) attempt(work context.Context, its []item) []error {
-	ctx, cancel := context.WithTimeout(work, l.consumer.cfg.HandleTimeout)
+	limit := l.consumer.cfg.HandleTimeout
+	if len(its) > 1 {
+		limit = min(limit, lotLimit)
+	}
+	ctx, cancel := context.WithTimeout(work, limit)
 	returned := make(chan []error, 1)
 	go func() {
 		defer cancel()

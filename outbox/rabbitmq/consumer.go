@@ -21,7 +21,8 @@ type Handlers struct {
 	Handle func(ctx context.Context, d outbox.Delivery) error
 	// Batch takes the deliveries of a topic, instead of Handle: those that have come while all workers were at others, up to
 	// ConsumerConfig.Batch, else one alone. It returns an error or nil for each, in order. What it returned an error for is given again
-	// alone.
+	// alone, by whichever worker is free next. With many the context ends after 5 s, and fewer are given at a time while they take longer than
+	// a second: a handler that hangs must not keep its neighbours for long.
 	Batch map[string]func(ctx context.Context, ds []outbox.Delivery) []error
 	// Unrouted takes what reached no work queue. Nil: <ns>.unrouted is left alone.
 	Unrouted func(ctx context.Context, d outbox.Delivery) error
@@ -39,7 +40,7 @@ type ConsumerConfig struct {
 	// Batch is the most deliveries that a handler of Handlers.Batch is given at once. Default 32.
 	Batch int
 	// Prefetch is how many deliveries of a queue the broker gives out ahead of their acknowledgement. Default 4 * Workers, and for a topic
-	// with a handler of Handlers.Batch 2 * Workers * Batch.
+	// with a handler of Handlers.Batch half of Workers * Batch, if that is more.
 	Prefetch int
 	// HandleTimeout is when the context of a handler ends. One that has not returned 20 s later is given up: it is logged, its
 	// delivery goes back to the broker, and another is begun in its place. Nothing can end its goroutine; with a hundred of
@@ -89,6 +90,11 @@ func NewConsumer(broker *Broker, topics []string, handlers Handlers, cfg Consume
 		return nil, fmt.Errorf("rabbitmq: Batch is %d, not 1 to %d", cfg.Batch, maxBatch)
 	case cfg.HandleTimeout < 0 || cfg.HoldTimeout < 0 || cfg.DrainTimeout < 0:
 		return nil, errors.New("rabbitmq: HandleTimeout, HoldTimeout and DrainTimeout must not be negative")
+	}
+	for topic := range handlers.Batch {
+		if !slices.Contains(topics, topic) {
+			return nil, fmt.Errorf("rabbitmq: Batch has a handler for topic %.80q, which is not consumed", topic)
+		}
 	}
 	c := &Consumer{broker: broker, cfg: cfg, ready: handlers.Ready, logs: throttle{period: 10 * time.Second}, overrunGrace: overrunGrace, every: checkEvery}
 	for i, topic := range topics {

@@ -10,6 +10,13 @@ import (
 // SetOverrunGrace shortens what is due to the statements of outbox.Store. Before Run only.
 func (c *Consumer) SetOverrunGrace(d time.Duration) { c.overrunGrace = d }
 
+// Lots sets how many deliveries a handler of many is given for now. Before Run only.
+func (c *Consumer) Lots(n int) {
+	for _, l := range c.lanes {
+		l.size.Store(int64(n))
+	}
+}
+
 // MaxOverran is how many handlers of a queue may run that were given up.
 const MaxOverran = maxOverran
 

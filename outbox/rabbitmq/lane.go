@@ -20,7 +20,8 @@ type lane struct {
 	topic     string // empty: any
 	queue     string
 	handle    func(ctx context.Context, ds []outbox.Delivery) []error
-	batch     int // the most that handle is given
+	batch     int          // the most that handle is given
+	size      atomic.Int64 // how many it is given for now
 	keep      func(ctx context.Context, s outbox.Stray) error
 	feed      chan []item // unbuffered: what a worker has not taken stays with the broker
 	consuming atomic.Bool
@@ -41,6 +42,8 @@ type source struct {
 	conn  *connection
 	ended chan struct{} // closed when the channel is of no use any more
 
+	back chan []item // what a handler of many has left: any worker may take it
+
 	arrived atomic.Int64 // deliveries
 	held    atomic.Int64 // deliveries that are not dealt with; at 0 none that has arrived waits anywhere
 
@@ -49,7 +52,7 @@ type source struct {
 }
 
 func newSource(conn *connection) *source {
-	return &source{conn: conn, ended: make(chan struct{}), useless: make(chan error, 1)}
+	return &source{conn: conn, ended: make(chan struct{}), useless: make(chan error, 1), back: make(chan []item)}
 }
 
 // end has the lane end the channel. The first reason counts.
@@ -65,10 +68,12 @@ func (s *source) over() bool {
 }
 
 func newLane(c *Consumer, topic, queue string, handle func(context.Context, []outbox.Delivery) []error, keep func(context.Context, outbox.Stray) error) *lane {
-	return &lane{
+	l := &lane{
 		consumer: c, topic: topic, queue: queue, handle: handle, batch: 1, keep: keep, feed: make(chan []item),
 		malformed: throttle{period: 10 * time.Second}, logs: throttle{period: 10 * time.Second}, binds: throttle{period: time.Second},
 	}
+	l.size.Store(1)
+	return l
 }
 
 var (
@@ -173,20 +178,30 @@ func (l *lane) prefetch() int {
 	case cfg.Prefetch > 0:
 		return cfg.Prefetch
 	case l.batch > 1:
-		return min(2*cfg.Workers*l.batch, maxPrefetch)
+		return min(cfg.Workers*max(4, l.batch/2), maxPrefetch)
 	}
 	return min(4*cfg.Workers, maxPrefetch)
 }
 
-// pump feeds the workers: what has come while none was free goes to the next one together, up to the lane's batch. It returns when
-// the channel ends, a worker or the watch gives it up, or ctx ends.
+// pump feeds the workers: what has come while none was free goes to the next one together, up to the lane's size, and what a handler of many
+// has left goes to the next one alone, before that. It returns when the channel ends, a worker or the watch gives it up, or ctx ends.
 func (l *lane) pump(ctx context.Context, s *source, deliveries <-chan amqp.Delivery, closed <-chan *amqp.Error) error {
-	var (
-		in   = deliveries
-		out  chan<- []item // nil while there is nothing to feed
-		next []item
-	)
+	var next, alone []item
 	for {
+		var (
+			in  = deliveries
+			out chan<- []item // nil while there is nothing to feed
+			lot []item
+		)
+		switch {
+		case len(alone) > 0:
+			lot, out = alone[:1], l.feed
+		case len(next) > 0:
+			lot, out = next[:min(len(next), int(l.size.Load()))], l.feed
+		}
+		if len(next) >= l.batch {
+			in = nil
+		}
 		select {
 		case d, ok := <-in:
 			if !ok {
@@ -194,12 +209,15 @@ func (l *lane) pump(ctx context.Context, s *source, deliveries <-chan amqp.Deliv
 			}
 			s.held.Add(1)
 			s.arrived.Add(1)
-			next, out = append(next, item{d, s}), l.feed
-			if len(next) >= l.batch {
-				in = nil
+			next = append(next, item{d, s})
+		case its := <-s.back:
+			alone = append(alone, its...)
+		case out <- lot:
+			if len(alone) > 0 {
+				alone = alone[1:]
+			} else {
+				next = next[len(lot):]
 			}
-		case out <- next:
-			in, out, next = deliveries, nil, nil
 		case reason := <-closed:
 			if reason == nil {
 				return errClosedHere
@@ -227,42 +245,74 @@ func (l *lane) work(ctx, work context.Context) {
 	for {
 		select {
 		case its := <-l.feed:
-			l.dealWith(ctx, work, its)
-			its[0].source.held.Add(-int64(len(its))) // of all: they came on one channel
+			s := its[0].source // of all
+			if !s.over() && ctx.Err() == nil {
+				if len(its) > 1 {
+					its = l.together(ctx, work, its)
+				} else {
+					start := time.Now()
+					l.deal(ctx, work, its[0])
+					l.resize(1, time.Since(start))
+				}
+			}
+			s.held.Add(-int64(len(its)))
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// dealWith brings deliveries to their ends: together, and what that leaves alone.
-func (l *lane) dealWith(ctx, work context.Context, its []item) {
-	if len(its) > 1 && !its[0].source.over() && ctx.Err() == nil {
-		its = l.together(work, its)
-	}
-	for _, it := range its {
-		if !it.source.over() && ctx.Err() == nil {
-			l.deal(ctx, work, it)
-		}
-	}
-}
-
-// together gives deliveries to the handler once, acknowledges those that are dealt with and returns the others.
-func (l *lane) together(work context.Context, its []item) (left []item) {
-	for i, err := range l.attempt(work, its) {
+// together gives deliveries to the handler once, acknowledges those that are dealt with and gives the others back to be handled alone. It
+// returns those that are not held any more.
+func (l *lane) together(ctx, work context.Context, its []item) (gone []item) {
+	start := time.Now()
+	errs := l.attempt(work, its)
+	l.resize(len(its), time.Since(start))
+	var left []item
+	for i, err := range errs {
 		switch {
 		case err == nil:
 			_ = its[i].delivery.Ack(false) // see deal
+			gone = append(gone, its[i])
 		case errors.Is(err, errOverran):
 			l.giveUp(work, its[i])
+			gone = append(gone, its[i])
 		default:
-			l.logs.pass(l.consumer.broker.cfg.Logger).LogAttrs(work, slog.LevelWarn, "delivery is tried again alone",
-				slog.String("queue", l.queue), slog.Any("error", err))
+			if !errors.Is(err, outbox.ErrAlone) {
+				l.logs.pass(l.consumer.broker.cfg.Logger).LogAttrs(work, slog.LevelWarn, "delivery is tried again alone",
+					slog.String("queue", l.queue), slog.Any("error", err))
+			}
 			left = append(left, its[i])
 		}
 	}
-	return left
+	if len(left) > 0 {
+		select {
+		case left[0].source.back <- left:
+		case <-left[0].source.ended:
+		case <-ctx.Done():
+		}
+	}
+	return gone
 }
+
+// resize makes lots larger while they take little time and smaller when they take much: all rows of a lot are locked meanwhile, and if it comes
+// to nothing the time of all is lost.
+func (l *lane) resize(lot int, took time.Duration) {
+	size := l.size.Load()
+	switch {
+	case took > lotSlow:
+		l.size.Store(max(1, int64(lot)/2))
+	case took < lotFast && int64(lot) >= size:
+		l.size.Store(min(size*2, int64(l.batch)))
+	}
+}
+
+const (
+	lotFast = 200 * time.Millisecond
+	lotSlow = time.Second
+	// When the context of a handler of many ends. What that leaves is given again alone, for as long as one may take.
+	lotLimit = 5 * time.Second
+)
 
 // giveUp returns a delivery whose handler did not return.
 func (l *lane) giveUp(work context.Context, it item) {
