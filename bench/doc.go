@@ -3,7 +3,7 @@
 //
 //	bench [flags] [NAME...]
 //
-// Without a name it runs every benchmark. Each starts private services of its own (internal/devenv: a database that
+// Without a name it runs every benchmark; -h tells what each measures. Each starts private services of its own (internal/devenv: a database that
 // flushes its log at each commit, a broker with the delayed exchange) and leaves nothing behind. Figures of different
 // machines or runs cannot be compared; the ratios can.
 //

@@ -158,7 +158,7 @@ func databaseName(version string) string {
 }
 
 func writeTable(md *bytes.Buffer, lines []line) error {
-	md.WriteString("| what | median | least to greatest | rounds | beside | ratio | aim | met | besides |\n|---|---:|---:|---:|---:|---:|---:|---|---|\n")
+	md.WriteString("| what | median | least to greatest | rounds | beside | ratio | aim | met | more |\n|---|---:|---:|---:|---:|---:|---:|---|---|\n")
 	for _, l := range lines {
 		beside, ratio := "", ""
 		sign := "≥"
@@ -182,7 +182,7 @@ func writeTable(md *bytes.Buffer, lines []line) error {
 	return nil
 }
 
-// more are the keys that a line has besides those that all have, with their values.
+// more are the keys that a line has beyond those that all have, with their values.
 func (l line) more() (more []string, err error) {
 	// What every line has, what the head of the page says, and what is there twice.
 	shown := map[string]bool{

@@ -64,6 +64,7 @@ func TestPage_SaysWhatWasMeasuredAndOnWhat(t *testing.T) {
 		`| many rows | 31.5 MiB | 30 to 40 | 5 |  |  | ≤ 100 | yes |`,
 		`| lookup | 0.3 ms | 0.2 to 0.5 | 5 | 0.2 ms | 1.5 | ≤ 1.2 | **no** |`,
 		"lateness_ms p50 1 p99 12 max 90",
+		"| what | median | least to greatest | rounds | beside | ratio | aim | met | more |",
 	} {
 		require.Contains(t, md, want)
 	}

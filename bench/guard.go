@@ -48,14 +48,16 @@ func lessIsBetter(unit string) bool { return unit == unitQueries || !strings.Has
 // guard holds measurements against what is stored of earlier ones.
 type guard map[[2]string]kept
 
-// readGuard reads a stored file. Without a name, or without the file, there is nothing to hold measurements against.
-func readGuard(file string) (guard, error) {
+// readGuard reads a stored file. Without a name, or without the file, there is nothing to hold measurements against; a named file that is not
+// there is said, so that nobody takes a run that was held against nothing for one that has passed.
+func readGuard(file string, log io.Writer) (guard, error) {
 	g := guard{}
 	if file == "" {
 		return g, nil
 	}
 	text, err := os.ReadFile(file) //nolint:gosec // the caller names the file
 	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(log, "bench: there is no %s: nothing is stored, so nothing is held against it\n", file)
 		return g, nil
 	}
 	var all []kept

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -42,7 +43,7 @@ func TestGuard_FailsWhatIsWorse(t *testing.T) {
 			require.NoError(t, err)
 			file := filepath.Join(t.TempDir(), "stored.json")
 			require.NoError(t, os.WriteFile(file, files["benchmarks.json"], 0o600))
-			g, err := readGuard(file)
+			g, err := readGuard(file, io.Discard)
 			require.NoError(t, err)
 			err = g.check(c.now)
 			if !c.worse {
@@ -57,14 +58,17 @@ func TestGuard_FailsWhatIsWorse(t *testing.T) {
 
 func TestReadGuard_WithoutAFileThereIsNothingToHoldAgainst(t *testing.T) {
 	t.Parallel()
-	for _, file := range []string{"", filepath.Join(t.TempDir(), "none.json")} {
-		g, err := readGuard(file)
+	missing := filepath.Join(t.TempDir(), "none.json")
+	for file, said := range map[string]string{"": "", missing: "bench: there is no " + missing + ": nothing is stored, so nothing is held against it\n"} {
+		var log bytes.Buffer
+		g, err := readGuard(file, &log)
 		require.NoError(t, err)
 		require.Empty(t, g)
+		require.Equal(t, said, log.String())
 	}
 	broken := filepath.Join(t.TempDir(), "broken.json")
 	require.NoError(t, os.WriteFile(broken, []byte("{"), 0o600))
-	_, err := readGuard(broken)
+	_, err := readGuard(broken, io.Discard)
 	require.ErrorContains(t, err, "read stored figures")
 }
 
@@ -77,7 +81,7 @@ func TestGuardReport_AsksForAnErrorWhenAFigureIsWorse(t *testing.T) {
 		require.NoError(t, err)
 		file := filepath.Join(t.TempDir(), "stored.json")
 		require.NoError(t, os.WriteFile(file, files["benchmarks.json"], 0o600))
-		g, err := readGuard(file)
+		g, err := readGuard(file, io.Discard)
 		require.NoError(t, err)
 		var out, log bytes.Buffer
 		require.Equal(t, want, g.report(line{Bench: "b", Variant: "v", Unit: "ms", Ratio: &figure}, &out, &log))

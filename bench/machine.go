@@ -59,7 +59,7 @@ func field(r io.Reader, file, name string) (string, error) {
 // settings is how the services were set up that a benchmark ran on. They are in each of its lines.
 type settings struct {
 	Database      string  `json:"database,omitempty"` // its version
-	Broker        string  `json:"broker,omitempty"`   // its version
+	Broker        string  `json:"broker,omitempty"`   // its version; empty without one
 	BufferPoolMB  float64 `json:"buffer_pool_mb,omitempty"`
 	FlushAtCommit *int    `json:"flush_log_at_commit,omitempty"`
 }
@@ -75,6 +75,9 @@ func (s services) settings(ctx context.Context) (set settings, err error) {
 		return settings{}, err
 	}
 	set.BufferPoolMB = float64(size) / mebi
+	if s.amqp == "" { // a benchmark without a broker
+		return set, nil
+	}
 	err = withConnection(ctx, s.amqp, func(conn *amqp.Connection) error {
 		set.Broker = fmt.Sprint(conn.Properties["version"])
 		return nil

@@ -26,7 +26,7 @@ type options struct {
 	orders    int           // transactions of one round (enqueue, enqueue-order, place)
 	held      int           // messages in flight in the recovery benchmark
 	ahead     time.Duration // until the first of them is due
-	idle      int           // messages of the lateness benchmark, one after the other
+	idle      int           // messages of the lateness and the idle benchmark, one after the other
 	lead      time.Duration // from when the ledger begins to be filled until the first of many messages is due, or may spend its tier
 	closing   int           // orders of one round of the close benchmark
 	burst     int           // and those that are due within a second
@@ -90,26 +90,31 @@ func main() {
 func run(ctx context.Context, args []string, out, log io.Writer) int {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(log)
+	flags.Usage = func() {} // a wrong flag is not answered with two pages
 	o := options{log: log}
 	flags.IntVar(&o.rounds, "rounds", 5, "measure each variant `N` times")
-	flags.IntVar(&o.rows, "rows", 50_000, "messages (relay, standin; memory: handed over) in one round")
-	flags.IntVar(&o.waiting, "waiting", 10_000_000, "rows that wait in the benchmarks memory, broker and flat")
-	flags.IntVar(&o.few, "few", 100_000, "rows that wait in the idle benchmark, and with which many are compared in the flat one")
-	flags.IntVar(&o.calls, "calls", 1000, "calls of each kind in a round of the flat benchmark")
-	flags.DurationVar(&o.quiet, "quiet", time.Minute, "how long a worker is watched in a round of the idle benchmark")
-	flags.IntVar(&o.orders, "orders", 4000, "transactions (enqueue, enqueue-order, place) in one round")
-	flags.IntVar(&o.held, "in-flight", 100_000, "messages in flight in the recovery benchmark")
-	flags.DurationVar(&o.ahead, "ahead", 5*time.Minute, "when the first of them is due")
-	flags.IntVar(&o.idle, "idle", 400, "messages of the lateness benchmark, one after the other")
-	flags.IntVar(&o.closing, "closing", 20_000, "orders that are due within a second in one round of the close benchmark")
-	flags.IntVar(&o.burst, "burst", 20_000, "messages of the lateness benchmark that are due within a second")
-	flags.DurationVar(&o.lead, "lead", 20*time.Second, "time to fill the ledger before many messages are due (lateness, relay with tiers)")
-	flags.IntVar(&o.published, "published", 1_000_000, "published rows of the reconcile benchmark, one in a hundred lost")
+	flags.IntVar(&o.rows, "rows", 50_000, "relay, relay-direct, standin: messages of one round; memory, broker: messages within the horizon")
+	flags.IntVar(&o.waiting, "waiting", 10_000_000, "memory, broker, flat: rows that wait in MySQL")
+	flags.IntVar(&o.few, "few", 100_000, "idle: rows that wait beyond the horizon; flat: rows of the small ledger that the one with -waiting rows is compared with")
+	flags.IntVar(&o.calls, "calls", 1000, "flat: calls of each kind in one round")
+	flags.DurationVar(&o.quiet, "quiet", time.Minute, "idle: how long a worker with nothing to do is watched in one round")
+	flags.IntVar(&o.orders, "orders", 4000, "enqueue, enqueue-order, place: transactions of one round")
+	flags.IntVar(&o.held, "in-flight", 100_000, "recovery: messages that the broker holds when it dies")
+	flags.DurationVar(&o.ahead, "ahead", 5*time.Minute, "recovery: how long after the ledger begins to be filled the first of the messages in flight is due")
+	flags.IntVar(&o.idle, "idle", 400, "lateness, idle: messages that are sent one after the other, each alone")
+	flags.IntVar(&o.closing, "closing", 20_000, "close: orders of one round, all due within a second")
+	flags.IntVar(&o.burst, "burst", 20_000, "lateness, memory: messages that are due within a second")
+	flags.DurationVar(&o.lead, "lead", 20*time.Second, "lateness, memory, close, relay with tiers: time to fill the ledger before many messages are due")
+	flags.IntVar(&o.published, "published", 1_000_000, "reconcile: published rows, one in a hundred lost")
 	stored := flags.String("stored", "", "fail if a measurement is worse than what is stored of it in `FILE`")
 	docs := flags.String("docs", "", "write benchmarks.md, its plots and the stored figures in `DIR`")
 	given := flags.String("lines", "", "with -docs: measure nothing, take the lines in `FILE`")
 	profile := flags.String("profile", "", "write a CPU profile of this process to `FILE`")
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		usage(flags, out)
+		return 0
+	} else if err != nil {
+		fmt.Fprintln(log, "bench: -h tells what there is")
 		return 2
 	}
 	chosen, err := choose(flags.Args())
@@ -121,7 +126,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	}
 	var against guard
 	if err == nil {
-		against, err = readGuard(*stored)
+		against, err = readGuard(*stored, log)
 	}
 	if err != nil {
 		fmt.Fprintln(log, "bench:", err)
@@ -213,12 +218,7 @@ func choose(names []string) ([]benchmark, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
-	var known []string
-	for _, b := range all {
-		if !slices.Contains(known, b.name) {
-			known = append(known, b.name)
-		}
-	}
+	known := benchmarkNames()
 	var chosen []benchmark
 	for _, name := range names {
 		if !slices.Contains(known, name) {

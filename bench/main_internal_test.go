@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +40,39 @@ func TestRun_RefusesWrongArguments(t *testing.T) {
 			require.NotEmpty(t, log.String())
 		})
 	}
+}
+
+func TestRun_HelpNamesEveryBenchmarkAndWhatItMeasures(t *testing.T) {
+	t.Parallel()
+	var out, log bytes.Buffer
+	require.Equal(t, 0, run(t.Context(), []string{"-h"}, &out, &log))
+	require.Empty(t, log.String())
+	require.True(t, strings.HasPrefix(out.String(), "Usage: bench [flags] [NAME...]\n"))
+	require.Len(t, purposes(), len(benchmarkNames()), "no purpose of what is no benchmark")
+	for _, name := range benchmarkNames() {
+		require.Regexp(t, `(?m)^  `+name+` +\w.{20,}$`, out.String())
+	}
+	for _, flag := range []string{"ahead", "idle", "waiting", "few", "quiet", "stored", "docs"} {
+		require.Contains(t, out.String(), "\n  -"+flag+" ")
+	}
+}
+
+func TestRelaying_CountsProcesses(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "1 process", relaying{processes: 1}.workers())
+	require.Equal(t, "4 processes", relaying{processes: 4}.workers())
+}
+
+func TestSettings_AreReadOfABenchmarkWithoutABroker(t *testing.T) {
+	t.Parallel()
+	set, err := services{dsn: devtest.Database(t)}.settings(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, set.Database)
+	require.Positive(t, set.BufferPoolMB)
+	require.NotNil(t, set.FlushAtCommit)
+	require.Empty(t, set.Broker)
+	_, err = services{dsn: devtest.Database(t), amqp: "amqp://127.0.0.1:1/"}.settings(t.Context())
+	require.Error(t, err, "a broker that does not answer is no benchmark without one")
 }
 
 func TestRun_SaysWhatCouldNotBeMeasured(t *testing.T) {

@@ -42,6 +42,14 @@ func (r relaying) into() string {
 	return "a durable " + string(r.queueType) + " queue"
 }
 
+// workers says how many processes relay, for people.
+func (r relaying) workers() string {
+	if r.processes == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", r.processes)
+}
+
 // benchRelay compares relays that drain a freshly filled ledger, until the last row is settled in the database, with a publisher that
 // uses amqp091 alone and no database and sends messages of the same size and headers: with strategy plugin into the same delayed exchange, else
 // into the same work queue; with tiers that is a queue of the same type.
@@ -76,7 +84,7 @@ func benchRelay(r relaying) func(context.Context, services, options) (line, erro
 		if err != nil {
 			return line{}, err
 		}
-		l = compared(r.name, fmt.Sprintf("%d rows from the ledger to %s, settled, %d processes, beside amqp091 alone", o.rows, r.into(), r.processes),
+		l = compared(r.name, fmt.Sprintf("%d rows from the ledger to %s, settled, %s, beside amqp091 alone", o.rows, r.into(), r.workers()),
 			"msg/s", through, ceiling)
 		l.Strategy, l.Processes, l.MsgsPerS, l.RawMsgsPerS = string(r.strategy), r.processes, l.Median, *l.Ceiling
 		l.Exchange = s.exchange

@@ -8,10 +8,10 @@ import (
 	"github.com/duebox/duebox/internal/devenv"
 )
 
-// services is what a benchmark runs on: an empty database and a broker.
+// services is what a benchmark runs on: an empty database and, unless it needs none, a broker.
 type services struct {
 	dsn      string
-	amqp     string
+	amqp     string // empty without a broker
 	exchange string // a constant of devenv
 	broker   *devenv.RabbitMQ
 	close    func() error
