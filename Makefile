@@ -75,11 +75,11 @@ soak: setup .bin/with ## run every scenario at the durations that are written fo
 	@CGO_ENABLED=1 DUEBOX_SOAK=1 .bin/with -- $(GO) test -race -shuffle=on -timeout=3h -p=1 -run '^TestScenario' $(PKG)
 
 .PHONY: bench
-bench: setup .bin/bench ## measure, one JSON line each, and fail if a stored figure is missed by far (BENCH=name picks one)
+bench: setup .bin/bench ## measure, one JSON line each, and fail if a figure that bench-docs has stored is missed by far (BENCH=name; .bin/bench -h)
 	@.bin/bench -stored docs/benchmarks.json $(BENCH)
 
 .PHONY: bench-docs
-bench-docs: setup .bin/bench ## measure everything, or take the lines in BENCH_LINES=file, and write docs/benchmarks.md
+bench-docs: setup .bin/bench ## measure everything, or take the lines in BENCH_LINES=file, and write docs/benchmarks.md and the figures to store
 	@.bin/bench -docs docs $(if $(BENCH_LINES),-lines '$(BENCH_LINES)')
 
 .PHONY: fuzz
