@@ -104,7 +104,7 @@ func TestConsumer_MakesLotsAsLargeAsTheirTimeAllows(t *testing.T) {
 		messages int
 		largest  func(n int) bool
 	}{
-		"fast": {0, 600, func(n int) bool { return n == 16 }},
+		"fast": {5 * time.Millisecond, 600, func(n int) bool { return n == 16 }},
 		"slow": {1200 * time.Millisecond, 12, func(n int) bool { return n == 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
