@@ -85,16 +85,17 @@ func (b *batch) try(ctx context.Context, these []int) (alone []int) {
 	}
 	for rerun := 0; ; rerun++ {
 		took, err := b.transact(ctx, these)
+		rest := without(these, took, func(i int) int64 { return int64(i) })
 		if err == nil {
 			b.done(ctx, took)
-			return without(these, took, func(i int) int64 { return int64(i) })
+			return rest
 		}
 		ended, hasEnded := errors.AsType[*endedError](err)
 		if hasEnded {
 			var committed bool
 			if committed, err = b.s.isDone(ctx, &b.ds[took[0]]); committed {
 				b.afterEnd(ctx, took, ended)
-				return without(these, took, func(i int) int64 { return int64(i) })
+				return rest
 			}
 		}
 		switch {
@@ -172,9 +173,7 @@ func (b *batch) pass(ctx context.Context, tx *sql.Tx, these []int) (passed []int
 	if len(passed) == 0 {
 		return nil, nil
 	}
-	_, err = execCount(ctx, tx, `UPDATE outbox_messages SET
-			state = 'done', live_key = NULL, revision = revision + 1, held = FALSE,
-			available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, finished_at = UTC_TIMESTAMP(6)
+	_, err = execCount(ctx, tx, finishing+`
 		WHERE id IN (`+marks(len(passed))+`) AND state IN ('scheduled', 'published')`, args...)
 	return passed, err
 }

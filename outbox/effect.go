@@ -26,9 +26,7 @@ var (
 // the commit, an error without it from the guard.
 func (s *Store) tryEffect(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (ran bool, err error) {
 	return s.behind(ctx, d.Topic, func(ctx context.Context, tx *sql.Tx) (int64, error) {
-		return execCount(ctx, tx, `UPDATE outbox_messages SET
-				state = 'done', live_key = NULL, revision = revision + 1, held = FALSE,
-				available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, finished_at = UTC_TIMESTAMP(6)
+		return execCount(ctx, tx, finishing+`
 			WHERE id = ? AND topic = ? AND message_key <=> ? AND generation = ?
 				AND state IN ('scheduled', 'published') AND due_at <= UTC_TIMESTAMP(6)`,
 			s.cfg.Retention.Microseconds(), d.ID, []byte(d.Topic), bytesOrNil(d.Key), d.Generation)

@@ -70,13 +70,16 @@ func (s *Store) Finish(ctx context.Context, d Delivery) error {
 	}
 }
 
+// finishing is how a live message becomes done: a guard has the WHERE. The argument is the retention in microseconds.
+const finishing = `UPDATE outbox_messages SET
+			state = 'done', live_key = NULL, revision = revision + 1, held = FALSE,
+			available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, finished_at = UTC_TIMESTAMP(6)`
+
 func (s *Store) finish(ctx context.Context, d Delivery) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	// index: primary
-	return execCount(ctx, s.sql, `UPDATE outbox_messages SET
-			state = 'done', live_key = NULL, revision = revision + 1, held = FALSE,
-			available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, finished_at = UTC_TIMESTAMP(6)
+	return execCount(ctx, s.sql, finishing+`
 		WHERE id = ? AND generation = ? AND state IN ('scheduled', 'published') AND due_at <= UTC_TIMESTAMP(6)`,
 		s.cfg.Retention.Microseconds(), d.ID, d.Generation)
 }

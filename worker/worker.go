@@ -24,7 +24,7 @@ import (
 type Effect func(ctx context.Context, tx *gorm.DB, d outbox.Delivery) error
 
 // BatchEffect is what many messages of a topic do together, in one transaction tx: those that have come due while the workers were at
-// others, up to Config.Batch, or one alone. It is an Effect otherwise. An error rolls all of them back, and they are tried in smaller groups
+// others, up to Config.Batch, or one alone. It is an Effect otherwise, but for many its ctx ends after 5 s. An error rolls all of them back, and they are tried in smaller groups
 // until the one that is to blame is alone; see outbox.Store.HandleBatch.
 type BatchEffect func(ctx context.Context, tx *gorm.DB, ds []outbox.Delivery) error
 

@@ -31,8 +31,8 @@ func (s *Service) Cancel(ctx context.Context, no string) (model.Order, error) {
 			if err := s.withdraw(ctx, tx, no); err != nil {
 				return err
 			}
-			won, err := closeOrder(tx, no, model.User)
-			if err == nil && !won {
+			closed, err := closeOrders(tx, model.User, no)
+			if err == nil && closed == 0 {
 				err = errAgain
 			}
 			if err != nil {
@@ -54,8 +54,8 @@ func (s *Service) Expire(ctx context.Context, tx *gorm.DB, d outbox.Delivery) er
 
 // ExpireAll is the effect of messages of model.TopicExpire: it closes the orders that are still pending and gives their stock back, in the
 // transaction tx, which belongs to the guard that let the effect run, with as many statements for a hundred orders as for one and one more
-// for each product. An order that is paid or closed stays as it is. A reminder that is later than its order's end finds out by itself. Every run is written to the table effects,
-// so that a message which took effect twice can be counted from outside.
+// for each product. An order that is paid or closed stays as it is. A reminder that is later than its order's end finds out by itself.
+// Every run is written to the table effects, so that a message which took effect twice can be counted from outside.
 //
 // Errors for which outbox.IsRetryable holds mean that the transaction must be run again. A payload that cannot be read and an
 // order that does not exist are errors too: an operator has to see them.
@@ -69,9 +69,7 @@ func (s *Service) ExpireAll(ctx context.Context, tx *gorm.DB, ds []outbox.Delive
 	if err != nil || len(pending) == 0 {
 		return err
 	}
-	err = tx.Exec(`UPDATE orders SET status = 'closed', close_reason = 'timeout', closed_at = UTC_TIMESTAMP(6), version = version + 1
-		WHERE no IN (?) AND status = 'pending'`, pending).Error // index: primary
-	if err != nil {
+	if _, err := closeOrders(tx, model.Timeout, pending...); err != nil {
 		return fmt.Errorf("close %s: %w", ordersOf(ds), err)
 	}
 	lines, err := linesOf(tx, pending)
@@ -138,8 +136,10 @@ func lockPending(tx *gorm.DB, nos []string) (pending []string, err error) {
 	return pending, nil
 }
 
-// closeOrder is the compare-and-set from pending to closed.
-func closeOrder(tx *gorm.DB, no string, why model.CloseReason) (won bool, err error) {
-	return change(tx, `UPDATE orders SET status = 'closed', close_reason = ?, closed_at = UTC_TIMESTAMP(6), version = version + 1
-		WHERE no = ? AND status = 'pending'`, string(why), no)
+// closeOrders is the compare-and-set from pending to closed. It returns how many have won it.
+func closeOrders(tx *gorm.DB, why model.CloseReason, nos ...string) (int64, error) {
+	// index: primary
+	res := tx.Exec(`UPDATE orders SET status = 'closed', close_reason = ?, closed_at = UTC_TIMESTAMP(6), version = version + 1
+		WHERE no IN (?) AND status = 'pending'`, string(why), nos)
+	return res.RowsAffected, res.Error
 }
