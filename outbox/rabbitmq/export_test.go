@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"math"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -10,10 +11,11 @@ import (
 // SetOverrunGrace shortens what is due to the statements of outbox.Store. Before Run only.
 func (c *Consumer) SetOverrunGrace(d time.Duration) { c.overrunGrace = d }
 
-// Lots sets how many deliveries a handler of many is given for now. Before Run only.
+// Lots has a handler of many given up to n deliveries from the start, however long they take. Before Run only.
 func (c *Consumer) Lots(n int) {
 	for _, l := range c.lanes {
 		l.size.Store(int64(n))
+		l.slow = math.MaxInt64
 	}
 }
 

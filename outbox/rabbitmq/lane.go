@@ -20,8 +20,9 @@ type lane struct {
 	topic     string // empty: any
 	queue     string
 	handle    func(ctx context.Context, ds []outbox.Delivery) []error
-	batch     int          // the most that handle is given
-	size      atomic.Int64 // how many it is given for now
+	batch     int           // the most that handle is given
+	size      atomic.Int64  // how many it is given for now
+	slow      time.Duration // what takes longer makes lots smaller
 	keep      func(ctx context.Context, s outbox.Stray) error
 	feed      chan []item // unbuffered: what a worker has not taken stays with the broker
 	consuming atomic.Bool
@@ -69,7 +70,7 @@ func (s *source) over() bool {
 
 func newLane(c *Consumer, topic, queue string, handle func(context.Context, []outbox.Delivery) []error, keep func(context.Context, outbox.Stray) error) *lane {
 	l := &lane{
-		consumer: c, topic: topic, queue: queue, handle: handle, batch: 1, keep: keep, feed: make(chan []item),
+		consumer: c, topic: topic, queue: queue, handle: handle, batch: 1, slow: lotSlow, keep: keep, feed: make(chan []item),
 		malformed: throttle{period: 10 * time.Second}, logs: throttle{period: 10 * time.Second}, binds: throttle{period: time.Second},
 	}
 	l.size.Store(1)
@@ -300,7 +301,7 @@ func (l *lane) together(ctx, work context.Context, its []item) (gone []item) {
 func (l *lane) resize(lot int, took time.Duration) {
 	size := l.size.Load()
 	switch {
-	case took > lotSlow:
+	case took > l.slow:
 		l.size.Store(max(1, int64(lot)/2))
 	case took < lotFast && int64(lot) >= size:
 		l.size.Store(min(size*2, int64(l.batch)))
