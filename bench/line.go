@@ -38,6 +38,8 @@ type line struct {
 	IdleP99Ms         float64 `json:"idle_p99_ms,omitempty"`
 	Burst             int     `json:"burst,omitempty"` // messages due within a second
 	BurstP99Ms        float64 `json:"burst20k_p99_ms,omitempty"`
+	BareIdleP99Ms     float64 `json:"bare_idle_p99_ms,omitempty"` // of the delayed exchange alone
+	BareBurstP99Ms    float64 `json:"bare_burst20k_p99_ms,omitempty"`
 	Early             *int    `json:"early,omitempty"`
 	Rows              int     `json:"rows,omitempty"`
 	Seconds           float64 `json:"seconds,omitempty"`

@@ -176,6 +176,8 @@ func TestBenchLateness_MeasuresOnTheRealServices(t *testing.T) {
 		require.Positive(t, l.IdleP50Ms)
 		require.GreaterOrEqual(t, l.IdleP99Ms, l.IdleP50Ms)
 		require.Positive(t, l.BurstP99Ms)
+		require.Positive(t, l.BareIdleP99Ms)
+		require.Positive(t, l.BareBurstP99Ms)
 		require.Zero(t, *l.Early)
 	}
 }

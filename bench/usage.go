@@ -49,6 +49,6 @@ func purposes() map[string]string {
 		"idle":          "what a worker with nothing due asks of the database and the processor, and how soon a message due now is published",
 		"recovery":      "how long until a hundred thousand messages in flight are published again after the broker and its disk are lost",
 		"reconcile":     "a pass over a million published rows of which one in a hundred is lost: time and peak memory",
-		"lateness":      "how late effects are committed, with each strategy, one by one and twenty thousand within a second",
+		"lateness":      "how late effects are committed, with each strategy, one by one and twenty thousand within a second, beside the exchange alone",
 	}
 }
