@@ -131,10 +131,10 @@ func New(db *gorm.DB, amqpURL string, effects map[string]Effect, cfg Config) (*W
 		MaxAttempts: cfg.MaxAttempts, Backoff: cfg.Backoff, Retention: cfg.Retention, Observer: w.ledger(),
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("worker: %w", err)
 	}
 	if err := w.connectors(amqpURL, effects); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("worker: %w", err)
 	}
 	if w.routines, err = parseRoutines(append(w.reconciling(), cfg.Routines...)); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func setDefaults(cfg *Config) {
 func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 	cfg := w.cfg
 	broker, err := rabbitmq.NewBroker(amqpURL, rabbitmq.Config{
-		Namespace: cfg.Namespace, QueueType: cfg.QueueType, Logger: cfg.Log, Observer: w.observer(),
+		Namespace: cfg.Namespace, QueueType: cfg.QueueType, Log: cfg.Log, Observer: w.observer(),
 	})
 	if err != nil {
 		return err

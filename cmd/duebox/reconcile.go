@@ -84,7 +84,7 @@ func reconcile(c *cobra.Command, scope outbox.Scope, wait time.Duration) (outbox
 	if err != nil {
 		return outbox.Report{}, err
 	}
-	broker, err := rabbitmq.NewBroker(cfg.AMQPURL.Reveal(), rabbitmq.Config{Namespace: cfg.Namespace, Logger: log})
+	broker, err := rabbitmq.NewBroker(cfg.AMQPURL.Reveal(), rabbitmq.Config{Namespace: cfg.Namespace, Log: log})
 	if err != nil {
 		return outbox.Report{}, err
 	}

@@ -63,7 +63,7 @@ func (l *lane) attempt(work context.Context, its []item) []error {
 		}
 		if l.overran.Add(1) > maxOverran && drain != nil {
 			l.overran.Add(-1)
-			l.consumer.broker.cfg.Logger.LogAttrs(work, slog.LevelError, "too many handlers have not returned, a worker waits for another",
+			l.consumer.broker.cfg.Log.LogAttrs(work, slog.LevelError, "too many handlers have not returned, a worker waits for another",
 				slog.String("queue", l.queue), slog.String("message_id", its[0].delivery.MessageId))
 			continue // the timer has fired: what comes next is the handler's return or the drain
 		}
@@ -127,7 +127,7 @@ func (l *lane) give(ctx context.Context, its []item) []error {
 
 // keepMalformed keeps a delivery that cannot be read, for the reason why.
 func (l *lane) keepMalformed(ctx context.Context, d *amqp.Delivery, why error) error {
-	l.malformed.pass(l.consumer.broker.cfg.Logger).LogAttrs(ctx, slog.LevelError, "delivery is malformed and is kept for an operator",
+	l.malformed.pass(l.consumer.broker.cfg.Log).LogAttrs(ctx, slog.LevelError, "delivery is malformed and is kept for an operator",
 		slog.String("queue", l.queue), slog.String("message_id", d.MessageId), slog.Any("error", why))
 	if err := l.keep(ctx, strayOf(d, why)); err != nil {
 		return err

@@ -42,8 +42,8 @@ type Config struct {
 	DialTimeout time.Duration
 	// CallTimeout bounds each answer of the broker and each write to it. Default 10 s.
 	CallTimeout time.Duration
-	// Logger takes what an operator should know. Default: nothing is logged.
-	Logger *slog.Logger
+	// Log takes what an operator should know. Default: nothing is logged.
+	Log *slog.Logger
 	// Observer is told what happens to connections.
 	Observer Observer
 }
@@ -64,8 +64,8 @@ func NewBroker(brokerURL string, cfg Config) (*Broker, error) {
 	setDefault(&cfg.Heartbeat, 10*time.Second)
 	setDefault(&cfg.DialTimeout, 10*time.Second)
 	setDefault(&cfg.CallTimeout, 10*time.Second)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if _, err := amqp.ParseURI(brokerURL); err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {

@@ -41,7 +41,7 @@ func (p *Publisher) check(ctx context.Context, s *session) error {
 		return err
 	}
 	if err != nil && !s.over() && ctx.Err() == nil {
-		p.logs.pass(p.broker.cfg.Logger).LogAttrs(ctx, slog.LevelWarn, "exchanges and bindings could not be checked", slog.Any("error", err))
+		p.logs.pass(p.broker.cfg.Log).LogAttrs(ctx, slog.LevelWarn, "exchanges and bindings could not be checked", slog.Any("error", err))
 	}
 	return nil
 }

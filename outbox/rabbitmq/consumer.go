@@ -185,7 +185,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 			}
 		}
 		if ctx.Err() == nil {
-			c.logs.pass(c.broker.cfg.Logger).LogAttrs(ctx, slog.LevelWarn, "no connection for consuming", slog.Any("error", err))
+			c.logs.pass(c.broker.cfg.Log).LogAttrs(ctx, slog.LevelWarn, "no connection for consuming", slog.Any("error", err))
 		}
 		if !pause(ctx, pauses.NextBackOff(), nil) {
 			return c.drain(ctx, nil, finished, stop)
@@ -220,10 +220,10 @@ func (c *Consumer) bindAgain(ctx context.Context, conn *connection, topic string
 		err = conn.call(ctx, "close channel", ch.Close)
 	}
 	if err != nil {
-		c.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "topic could not be bound again", slog.String("topic", topic), slog.Any("error", err))
+		c.broker.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "topic could not be bound again", slog.String("topic", topic), slog.Any("error", err))
 		return
 	}
-	c.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a message reached no queue, its topic was bound again", slog.String("topic", topic))
+	c.broker.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "a message reached no queue, its topic was bound again", slog.String("topic", topic))
 }
 
 // drain waits for the handlers and then closes conn, which may be nil. The acknowledgements go out before the farewell.

@@ -304,7 +304,7 @@ func TestConsumer_GivesUpAHandlerThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	var logged syncBuffer
 	b := at(t, devtest.AMQP(t), rabbitmq.Config{
-		Namespace: devtest.Namespace(t, topic), Logger: slog.New(slog.NewJSONHandler(&logged, nil)),
+		Namespace: devtest.Namespace(t, topic), Log: slog.New(slog.NewJSONHandler(&logged, nil)),
 	})
 	in := &inbox{}
 	h := in.handlers()
@@ -518,7 +518,7 @@ func TestScenario20_MalformedDeliveriesAreKeptAndGoodOnesFlow(t *testing.T) {
 	var observed atomic.Int32
 	namespace := devtest.Namespace(t, topic)
 	b := at(t, devtest.AMQP(t), rabbitmq.Config{
-		Namespace: namespace, Logger: slog.New(slog.NewJSONHandler(&logged, nil)),
+		Namespace: namespace, Log: slog.New(slog.NewJSONHandler(&logged, nil)),
 		Observer: rabbitmq.Observer{Malformed: func(string) { observed.Add(1) }},
 	})
 	in := &inbox{}
@@ -591,7 +591,7 @@ func TestScenario14_OtherArgumentsAreAClearErrorAndNoLoop(t *testing.T) {
 	_, stop = consume(t, at(t, devtest.AMQP(t), cfg), in.handlers(), rabbitmq.ConsumerConfig{})
 	require.NoError(t, stop(), "the same arguments again are fine")
 
-	cfg.QueueType, cfg.Logger = rabbitmq.Quorum, slog.New(slog.NewJSONHandler(&logged, nil))
+	cfg.QueueType, cfg.Log = rabbitmq.Quorum, slog.New(slog.NewJSONHandler(&logged, nil))
 	c, err := rabbitmq.NewConsumer(at(t, devtest.AMQP(t), cfg), []string{topic}, in.handlers(), rabbitmq.ConsumerConfig{})
 	require.NoError(t, err)
 	run(t, c)

@@ -156,14 +156,14 @@ func (p *Publisher) begin(ctx context.Context, s *session) (int64, error) {
 	if epoch, err = p.epochs.Raise(ctx, from, empty); err != nil {
 		return 0, fmt.Errorf("raise broker epoch: %w", err)
 	}
-	p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "broker has started a new life", slog.Int64("epoch", epoch),
+	p.broker.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "broker has started a new life", slog.Int64("epoch", epoch),
 		slog.Bool("raised_here", epoch == from+1), slog.Bool("empty", empty), slog.Bool("holder_missing", !m.holder))
 	err = p.mark(ctx, s, m.queue)
 	p.unmarked.Store(isCode(err, amqp.NotFound))
 	if isCode(err, amqp.NotFound) {
 		// It can be neither found nor made: the cluster's node that has it is down. Publishing goes on, in an epoch that was
 		// raised for that once; when the node is back the queue is there and empty, and the epoch is raised again.
-		p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "broker epoch has no mark", slog.Int64("epoch", epoch), slog.Any("error", err))
+		p.broker.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "broker epoch has no mark", slog.Int64("epoch", epoch), slog.Any("error", err))
 		return epoch, nil
 	}
 	return epoch, err

@@ -91,7 +91,7 @@ func (l *lane) consume(ctx context.Context, conn *connection) {
 		if ctx.Err() != nil || conn.over() {
 			return
 		}
-		l.logs.pass(l.consumer.broker.cfg.Logger).LogAttrs(ctx, slog.LevelWarn, "consumer ended, starting another",
+		l.logs.pass(l.consumer.broker.cfg.Log).LogAttrs(ctx, slog.LevelWarn, "consumer ended, starting another",
 			slog.String("queue", l.queue), slog.Any("error", err))
 		if time.Since(start) > settledAfter {
 			pauses.Reset()
@@ -280,7 +280,7 @@ func (l *lane) together(ctx, work context.Context, its []item) (gone []item) {
 			gone = append(gone, its[i])
 		default:
 			if !errors.Is(err, outbox.ErrAlone) {
-				l.logs.pass(l.consumer.broker.cfg.Logger).LogAttrs(work, slog.LevelWarn, "delivery is tried again alone",
+				l.logs.pass(l.consumer.broker.cfg.Log).LogAttrs(work, slog.LevelWarn, "delivery is tried again alone",
 					slog.String("queue", l.queue), slog.Any("error", err))
 			}
 			left = append(left, its[i])
@@ -317,7 +317,7 @@ const (
 
 // giveUp returns a delivery whose handler did not return.
 func (l *lane) giveUp(work context.Context, it item) {
-	l.consumer.broker.cfg.Logger.LogAttrs(work, slog.LevelError, "handler did not return and is given up, the delivery goes back to the broker",
+	l.consumer.broker.cfg.Log.LogAttrs(work, slog.LevelError, "handler did not return and is given up, the delivery goes back to the broker",
 		slog.String("queue", l.queue), slog.String("message_id", it.delivery.MessageId), slog.Int64("given_up", l.overran.Load()))
 	_ = it.delivery.Reject(true) // alone: its neighbours are none the worse
 }
@@ -337,7 +337,7 @@ func (l *lane) deal(ctx, work context.Context, it item) {
 			l.giveUp(work, it)
 			return
 		}
-		l.logs.pass(l.consumer.broker.cfg.Logger).LogAttrs(work, slog.LevelWarn, "delivery is held", slog.String("queue", l.queue), slog.Any("error", err))
+		l.logs.pass(l.consumer.broker.cfg.Log).LogAttrs(work, slog.LevelWarn, "delivery is held", slog.String("queue", l.queue), slog.Any("error", err))
 		if time.Since(start) >= l.consumer.cfg.HoldTimeout {
 			it.source.end(errGivenUp)
 			return

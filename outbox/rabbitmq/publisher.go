@@ -127,7 +127,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 			return nil
 		}
 		p.note(err)
-		p.logs.pass(p.broker.cfg.Logger).LogAttrs(ctx, slog.LevelWarn, "no connection for publishing", slog.Any("error", err))
+		p.logs.pass(p.broker.cfg.Log).LogAttrs(ctx, slog.LevelWarn, "no connection for publishing", slog.Any("error", err))
 		if !pause(ctx, pauses.NextBackOff(), nil) {
 			return nil
 		}
@@ -138,7 +138,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 func (p *Publisher) serve(ctx context.Context, s *session) error {
 	p.set(s)
 	p.broker.cfg.Observer.connected(RolePublisher)
-	p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "connected for publishing",
+	p.broker.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "connected for publishing",
 		slog.String("strategy", string(s.strategy.name())), slog.String("why", s.why), slog.Int64("epoch", s.epoch))
 	cause := p.attend(ctx, s)
 	p.set(nil)
@@ -213,9 +213,9 @@ func (p *Publisher) onBlocked(ctx context.Context, blocked bool, reason string) 
 	p.mu.Unlock()
 	p.broker.cfg.Observer.blocked(RolePublisher, blocked, reason)
 	if blocked {
-		p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "broker takes no messages for now", slog.String("reason", reason))
+		p.broker.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "broker takes no messages for now", slog.String("reason", reason))
 	} else {
-		p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "broker takes messages again")
+		p.broker.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "broker takes messages again")
 	}
 }
 

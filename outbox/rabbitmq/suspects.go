@@ -21,7 +21,7 @@ func (p *Publisher) tryAlone(ctx context.Context, batch []outbox.Publication, su
 		defer func() { <-p.alone }()
 	case <-ctx.Done():
 	}
-	p.broker.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a message has ended the publishing channel, trying each alone", slog.Int("suspects", len(suspects)))
+	p.broker.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "a message has ended the publishing channel, trying each alone", slog.Int("suspects", len(suspects)))
 	var s *session
 	defer func() {
 		if s != nil {
@@ -57,7 +57,7 @@ func (p *Publisher) openAlone(ctx context.Context) (*session, error) {
 		if err == nil {
 			return s, nil
 		}
-		p.logs.pass(p.broker.cfg.Logger).LogAttrs(ctx, slog.LevelWarn, "no connection for publishing", slog.Any("error", err))
+		p.logs.pass(p.broker.cfg.Log).LogAttrs(ctx, slog.LevelWarn, "no connection for publishing", slog.Any("error", err))
 		pause(ctx, pauses.NextBackOff(), nil)
 	}
 	return nil, ctx.Err()

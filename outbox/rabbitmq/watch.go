@@ -66,7 +66,7 @@ func (l *lane) look(ctx context.Context, s *source, last sighting) (sighting, er
 		return now, fmt.Errorf("the queue is gone although this consumer was not told: %w", err)
 	case err != nil:
 		if ctx.Err() == nil && !s.conn.over() {
-			l.logs.pass(l.consumer.broker.cfg.Logger).LogAttrs(ctx, slog.LevelWarn, "queue could not be asked for its consumers",
+			l.logs.pass(l.consumer.broker.cfg.Log).LogAttrs(ctx, slog.LevelWarn, "queue could not be asked for its consumers",
 				slog.String("queue", l.queue), slog.Any("error", err))
 		}
 		return sighting{}, nil

@@ -33,7 +33,7 @@ func watch(t *testing.T, queueType rabbitmq.QueueType, h rabbitmq.Handlers, cfg 
 	network, url := throughFrames(t, devtest.AMQP(t))
 	w := &watched{network: network, namespace: devtest.Namespace(t, topic), queueType: queueType, logged: &syncBuffer{}}
 	b := at(t, url, rabbitmq.Config{
-		Namespace: w.namespace, QueueType: queueType, Logger: slog.New(slog.NewJSONHandler(w.logged, nil)),
+		Namespace: w.namespace, QueueType: queueType, Log: slog.New(slog.NewJSONHandler(w.logged, nil)),
 	})
 	var err error
 	w.Consumer, err = rabbitmq.NewConsumer(b, []string{topic}, h, cfg)
