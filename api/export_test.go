@@ -1,13 +1,24 @@
 package api
 
-import "github.com/gin-gonic/gin"
+import (
+	"net/http"
 
-// Routes are the paths that s serves, one for each method.
-func (s *Server) Routes() (all []string) {
-	if e, ok := s.http.Handler.(*gin.Engine); ok {
-		for _, r := range e.Routes() {
-			all = append(all, r.Path)
-		}
+	"github.com/gin-gonic/gin"
+)
+
+// Routes are what s serves.
+func (s *Server) Routes() gin.RoutesInfo {
+	h := s.http.Handler
+	if w, ok := h.(interface{ Unwrap() http.Handler }); ok {
+		h = w.Unwrap()
 	}
-	return all
+	if e, ok := h.(*gin.Engine); ok {
+		return e.Routes()
+	}
+	return nil
+}
+
+// Wrap puts another handler in front of the server's, also for Serve and Run.
+func (s *Server) Wrap(around func(http.Handler) http.Handler) {
+	s.http.Handler = around(s.http.Handler)
 }

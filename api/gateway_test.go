@@ -32,7 +32,7 @@ func (s *shop) row(id any) (r row) {
 // routes counts what is served below a path.
 func (s *shop) routes(prefix string) (n int) {
 	for _, r := range s.server.Routes() {
-		if strings.HasPrefix(r, prefix) {
+		if strings.HasPrefix(r.Path, prefix) {
 			n++
 		}
 	}

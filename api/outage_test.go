@@ -71,8 +71,7 @@ func TestOutage_IsA503ThatSaysNothingOfTheInside(t *testing.T) {
 func TestDeadline_EndsARequestThatTheDatabaseHolds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, api.Config{})
-	impatient, err := api.New(api.Config{Deadline: 300 * time.Millisecond}, s.orders, quiet{}, stub{}, always)
-	require.NoError(t, err)
+	impatient := newServer(t, api.Config{Deadline: 300 * time.Millisecond}, s.orders, quiet{}, stub{}, always)
 	s.stock("cup", "10")
 	before := s.contents(t.Context())
 	tx, err := s.db.BeginTx(t.Context(), nil)
@@ -100,8 +99,7 @@ type quiet struct{ api.Messages }
 
 func TestReadyz_SaysThatTheTablesAreMissing(t *testing.T) {
 	t.Parallel()
-	server, err := api.New(api.Config{}, stub{}, quiet{}, stub{}, func(context.Context) error { return fmt.Errorf("ask: %w", api.ErrNoTables) })
-	require.NoError(t, err)
+	server := newServer(t, api.Config{}, stub{}, quiet{}, stub{}, func(context.Context) error { return fmt.Errorf("ask: %w", api.ErrNoTables) })
 	a := do(t, server.Handler(), "GET", "/readyz", "")
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Contains(t, string(a.body), `"detail":"the database has no tables: run duebox migrate"`)
@@ -124,10 +122,11 @@ func TestPanic_IsA500ForOneRequestAndALineInTheLog(t *testing.T) {
 		if no == "bad" {
 			panic("secret detail")
 		}
-		return model.Order{No: no}, nil
+		return model.Order{
+			No: no, Kind: model.Flash, User: "ann", Status: model.Pending, Items: []model.Item{{SKU: "cup", Quantity: 1}}, DueAt: time.Now(), CreatedAt: time.Now(),
+		}, nil
 	}}
-	server, err := api.New(api.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, orders, quiet{}, stub{}, always)
-	require.NoError(t, err)
+	server := newServer(t, api.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, orders, quiet{}, stub{}, always)
 	a := do(t, server.Handler(), "GET", "/v1/orders/bad", "")
 	require.Equal(t, http.StatusInternalServerError, a.status)
 	kind, _ := a.problem(t)
@@ -146,8 +145,7 @@ func TestClientThatHasLeft_IsNoFaultOfOurs(t *testing.T) {
 		<-ctx.Done()
 		return model.Order{}, ctx.Err()
 	}}
-	server, err := api.New(api.Config{Registry: registry, Log: slog.New(slog.NewTextHandler(&log, nil))}, orders, quiet{}, stub{}, always)
-	require.NoError(t, err)
+	server := newServer(t, api.Config{Registry: registry, Log: slog.New(slog.NewTextHandler(&log, nil))}, orders, quiet{}, stub{}, always)
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	doCtx(ctx, t, server.Handler(), "GET", "/v1/orders/a", "")

@@ -28,6 +28,8 @@ func (s *Server) routes() *gin.Engine {
 	e.GET("/metrics", s.bearer(s.cfg.AdminToken),
 		gin.WrapH(promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{Registry: s.cfg.Registry})))
 
+	s.serveDocument(e)
+
 	v1 := e.Group("/v1", s.bearer(s.cfg.APIToken))
 	v1.POST("/orders", s.do(s.placeOrder))
 	v1.GET("/orders", s.do(s.listOrders))

@@ -191,12 +191,11 @@ func TestServe_ClosesWhatOutlastsItsBudget(t *testing.T) {
 		ended <- ctx.Err()
 		return model.Order{}, ctx.Err()
 	}}
-	server, err := api.New(api.Config{DrainTimeout: 200 * time.Millisecond, Deadline: time.Hour}, stuck, quiet{}, stub{}, always)
-	require.NoError(t, err)
+	server := newServer(t, api.Config{DrainTimeout: 200 * time.Millisecond, Deadline: time.Hour}, stuck, quiet{}, stub{}, always)
 	ctx, stop := context.WithCancel(t.Context())
 	s := &shop{t: t, server: server}
 	addr, served := s.serve(ctx)
-	_, err = io.WriteString(dial(t, addr), "GET /v1/orders/a HTTP/1.1\r\nHost: shop\r\n\r\n")
+	_, err := io.WriteString(dial(t, addr), "GET /v1/orders/a HTTP/1.1\r\nHost: shop\r\n\r\n")
 	require.NoError(t, err)
 	<-started
 	began := time.Now()
@@ -217,20 +216,18 @@ func (l lines) Write(p []byte) (int, error) {
 func TestRun_ListensWhereItIsTold(t *testing.T) {
 	t.Parallel()
 	log := make(lines, 10)
-	server, err := api.New(api.Config{Addr: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(log, nil))}, stub{}, quiet{}, stub{}, always)
-	require.NoError(t, err)
+	server := newServer(t, api.Config{Addr: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(log, nil))}, stub{}, quiet{}, stub{}, always)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
 	_, addr, found := strings.Cut(strings.TrimSpace(<-log), "addr=")
 	require.True(t, found)
 	conn := dial(t, addr)
-	_, err = io.WriteString(conn, "GET /readyz HTTP/1.1\r\nHost: shop\r\n\r\n")
+	_, err := io.WriteString(conn, "GET /readyz HTTP/1.1\r\nHost: shop\r\n\r\n")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status(t, conn))
 
-	second, err := api.New(api.Config{Addr: addr}, stub{}, quiet{}, stub{}, always)
-	require.NoError(t, err)
+	second := newServer(t, api.Config{Addr: addr}, stub{}, quiet{}, stub{}, always)
 	require.ErrorContains(t, second.Run(t.Context()), "listen")
 	stop()
 	require.NoError(t, <-done)

@@ -56,10 +56,33 @@ func openShop(tb testing.TB, dsn string, cfg api.Config) *shop {
 	require.NoError(tb, err)
 	orders, err := ordering.New(g, store, ordering.Config{})
 	require.NoError(tb, err)
-	server, err := api.New(cfg, orders, store.Direct(), store, db.PingContext)
-	require.NoError(tb, err)
+	server := newServer(tb, cfg, orders, store.Direct(), store, db.PingContext)
 	return &shop{t: tb, gorm: g, db: db, store: store, orders: orders, server: server}
 }
+
+// newServer makes every server of these tests: whatever it answers, also over a connection, is held against the OpenAPI document.
+func newServer(
+	tb testing.TB, cfg api.Config, orders api.Orders, messages api.Messages, runs api.Runs, ready func(context.Context) error,
+) *api.Server {
+	tb.Helper()
+	server, err := api.New(cfg, orders, messages, runs, ready)
+	require.NoError(tb, err)
+	c, err := contract()
+	require.NoError(tb, err)
+	server.Wrap(func(h http.Handler) http.Handler {
+		return holding{h, c, func(r *http.Request, err error) {
+			asker := tb
+			if t, ok := r.Context().Value(askerKey{}).(testing.TB); ok {
+				asker = t
+			}
+			asker.Errorf("the OpenAPI document does not allow this: %s %s: %v", r.Method, r.URL.EscapedPath(), err)
+		}}
+	})
+	return server
+}
+
+// askerKey is the context's key of the test that sends a request, if that is another one than has made the server.
+type askerKey struct{}
 
 // answer is what came back.
 type answer struct {
@@ -82,7 +105,7 @@ func do(tb testing.TB, h http.Handler, method, path, body string, header ...stri
 
 func doCtx(ctx context.Context, tb testing.TB, h http.Handler, method, path, body string, header ...string) answer {
 	tb.Helper()
-	r := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
+	r := httptest.NewRequestWithContext(context.WithValue(ctx, askerKey{}, tb), method, path, strings.NewReader(body))
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}

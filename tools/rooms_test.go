@@ -61,6 +61,10 @@ func refused() map[string]map[string]string {
 			"outbox/outboxtest/t1/t.go": module + "outbox/rabbitmq",
 			"outbox/outboxtest/t2/t.go": "github.com/rabbitmq/amqp091-go",
 		},
+		"openapi-is-the-bottom": {
+			"api/openapi/o1/o.go": module + "model",
+			"api/openapi/o2/o.go": "github.com/gin-gonic/gin",
+		},
 		"api-stays-upstairs": {
 			"api/a1/a.go": "github.com/rabbitmq/amqp091-go",
 			"api/a2/a.go": module + "worker",
@@ -125,7 +129,8 @@ func allowed() map[string][]string {
 		"bench/bench.go":                     {module + "outbox", module + "outbox/rabbitmq", module + "internal/devenv", "github.com/rabbitmq/amqp091-go"},
 		"config/config.go":                   {"os", "github.com/caarlos0/env/v11"},
 		"model/model.go":                     {"errors", "encoding/json"},
-		"api/api.go":                         {"github.com/gin-gonic/gin", "github.com/prometheus/client_golang/prometheus", module + "model", module + "outbox"},
+		"api/api.go":                         {"github.com/gin-gonic/gin", "github.com/prometheus/client_golang/prometheus", module + "api/openapi", module + "model", module + "outbox"},
+		"api/openapi/openapi.go":             {"html/template", "github.com/goccy/go-yaml"},
 		"worker/worker.go":                   {"net/http", "github.com/robfig/cron/v3", module + "outbox", module + "outbox/rabbitmq", module + "internal/ordering", module + "model"},
 		"internal/chaos/chaos.go":            {"database/sql", "github.com/Shopify/toxiproxy/v2", "github.com/rabbitmq/amqp091-go", module + "internal/child", module + "internal/devenv"},
 		"internal/child/child.go":            {"os/exec"},
