@@ -155,6 +155,7 @@ func TestBody_ThatDoesNotArriveIsA4xx(t *testing.T) {
 		http.StatusRequestEntityTooLarge: io.MultiReader(strings.NewReader("{"), bytes.NewReader(bytes.Repeat([]byte(" "), 70_000))), // no length
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/orders", body)
+		r.Host = "localhost"
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		s.server.Handler().ServeHTTP(w, r)

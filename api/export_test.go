@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/gin-gonic/gin"
 )
@@ -22,3 +23,6 @@ func (s *Server) Routes() gin.RoutesInfo {
 func (s *Server) Wrap(around func(http.Handler) http.Handler) {
 	s.http.Handler = around(s.http.Handler)
 }
+
+// Session is a cookie that s has set.
+func (s *Server) Session(name string, until time.Time) string { return s.sessions.begin(name, until) }

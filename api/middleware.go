@@ -2,14 +2,11 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -56,29 +53,4 @@ func (s *Server) deadline(c *gin.Context) {
 	defer cancel()
 	c.Request = c.Request.WithContext(ctx)
 	c.Next()
-}
-
-// admin lets requests pass that carry the admin token. If there is none although the rest of /v1 wants a token, it lets nobody
-// pass: who has set one has not meant to leave this open.
-func (s *Server) admin() gin.HandlerFunc {
-	if s.cfg.AdminToken == "" && s.cfg.APIToken != "" {
-		return func(c *gin.Context) { s.fail(c, errNoAdmin) }
-	}
-	return s.bearer(s.cfg.AdminToken)
-}
-
-// bearer lets requests pass that carry the token; all of them if it is empty.
-func (s *Server) bearer(token string) gin.HandlerFunc {
-	if token == "" {
-		return func(*gin.Context) {}
-	}
-	want := sha256.Sum256([]byte(token))
-	return func(c *gin.Context) {
-		scheme, got, _ := strings.Cut(c.GetHeader("Authorization"), " ")
-		// Hashes are of one length, so that the time to compare tells nothing.
-		sum := sha256.Sum256([]byte(got))
-		if subtle.ConstantTimeCompare(sum[:], want[:]) != 1 || !strings.EqualFold(scheme, "bearer") {
-			s.fail(c, errUnauthorized)
-		}
-	}
 }

@@ -25,12 +25,12 @@ func (s *Server) routes() *gin.Engine {
 
 	e.GET("/healthz", s.do(s.health))
 	e.GET("/readyz", s.do(s.readiness))
-	e.GET("/metrics", s.bearer(s.cfg.AdminToken),
+	e.GET("/metrics", s.access(s.scraper),
 		gin.WrapH(promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{Registry: s.cfg.Registry})))
 
 	s.serveDocument(e)
 
-	v1 := e.Group("/v1", s.bearer(s.cfg.APIToken))
+	v1 := e.Group("/v1", s.access(s.service))
 	v1.POST("/orders", s.do(s.placeOrder))
 	v1.GET("/orders", s.do(s.listOrders))
 	v1.GET("/orders/:no", s.do(s.getOrder))
@@ -47,9 +47,15 @@ func (s *Server) routes() *gin.Engine {
 	v1.GET("/deliveries/:id", s.do(s.askDelivery))
 	v1.POST("/deliveries/:id/done", s.do(s.finishDelivery))
 
-	admin := e.Group("/v1/admin", s.admin())
+	admin := e.Group("/v1/admin", s.access(s.operator))
 	admin.POST("/reconcile", s.do(s.requestRun))
 	admin.GET("/reconcile/:id", s.do(s.getRun))
+
+	// What is below /ui needs no token, but what it shows comes from /v1/admin.
+	ui := e.Group("/ui", pageHeaders)
+	ui.POST("/session", s.do(s.logIn))
+	ui.GET("/session", s.do(s.getSession))
+	ui.DELETE("/session", s.do(s.logOut))
 	return e
 }
 

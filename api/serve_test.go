@@ -44,7 +44,7 @@ func dial(t *testing.T, addr string) net.Conn {
 }
 
 func post(body string) string {
-	return fmt.Sprintf("POST /v1/orders HTTP/1.1\r\nHost: shop\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	return fmt.Sprintf("POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
 func status(t *testing.T, conn net.Conn) int {
@@ -69,7 +69,7 @@ func TestScenario39_HalfSentHeadersAreClosedAndDisturbNobody(t *testing.T) {
 	var slow sync.WaitGroup
 	for range 500 {
 		conn := dial(t, addr)
-		_, err := io.WriteString(conn, "POST /v1/orders HTTP/1.1\r\nHost: shop\r\nContent-Ty")
+		_, err := io.WriteString(conn, "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Ty")
 		require.NoError(t, err)
 		opened := time.Now()
 		slow.Go(func() {
@@ -195,7 +195,7 @@ func TestServe_ClosesWhatOutlastsItsBudget(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	s := &shop{t: t, server: server}
 	addr, served := s.serve(ctx)
-	_, err := io.WriteString(dial(t, addr), "GET /v1/orders/a HTTP/1.1\r\nHost: shop\r\n\r\n")
+	_, err := io.WriteString(dial(t, addr), "GET /v1/orders/a HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	require.NoError(t, err)
 	<-started
 	began := time.Now()
@@ -220,10 +220,11 @@ func TestRun_ListensWhereItIsTold(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
+	require.Contains(t, <-log, "neither ADMIN_TOKEN nor API_TOKEN is set: everything is open to whoever is on this machine, and nothing listens elsewhere")
 	_, addr, found := strings.Cut(strings.TrimSpace(<-log), "addr=")
 	require.True(t, found)
 	conn := dial(t, addr)
-	_, err := io.WriteString(conn, "GET /readyz HTTP/1.1\r\nHost: shop\r\n\r\n")
+	_, err := io.WriteString(conn, "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status(t, conn))
 

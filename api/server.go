@@ -57,6 +57,11 @@ type Config struct {
 	// AdminToken is the bearer token that /metrics and everything below /v1/admin ask for. Empty: none, and with an APIToken
 	// everything below /v1/admin is refused.
 	AdminToken string
+	// Rate is how many requests per second a client may make whose credentials are right, twice as many at once; one that shares a token with
+	// others is told apart by its address. Zero: any number.
+	Rate float64
+	// RateUnknown is how many per second may come from one address with wrong credentials or none, where some are needed. Zero: any number.
+	RateUnknown float64
 	// Registry gets the HTTP metrics, and is what /metrics shows. Default: a new one.
 	Registry *prometheus.Registry
 	// Log gets a line for each request: level debug for probes and scrapes, info for all others. What could not be served
@@ -81,14 +86,18 @@ const (
 
 // Server answers HTTP requests. Handler may be used at once and by many; Run or Serve may be called once.
 type Server struct {
-	cfg      Config
-	orders   Orders
-	messages Messages
-	runs     Runs
-	ready    func(ctx context.Context) error
-	http     *http.Server
-	metrics  *httpMetrics
-	draining atomic.Bool
+	cfg        Config
+	orders     Orders
+	messages   Messages
+	runs       Runs
+	ready      func(ctx context.Context) error
+	http       *http.Server
+	metrics    *httpMetrics
+	draining   atomic.Bool
+	apiToken   *token
+	adminToken *token
+	sessions   *sessions
+	limits     limits
 }
 
 // New returns a server for orders, messages and runs. It is ready while ready, which must keep to its context, returns nil; clients are told of
@@ -112,14 +121,22 @@ func New(cfg Config, orders Orders, messages Messages, runs Runs, ready func(ctx
 	if cfg.DrainTimeout == 0 {
 		cfg.DrainTimeout = 20 * time.Second
 	}
-	if cfg.Deadline < 0 || cfg.DrainTimeout < 0 {
-		return nil, errors.New("api: Deadline and DrainTimeout must not be below zero")
+	if cfg.Deadline < 0 || cfg.DrainTimeout < 0 || cfg.Rate < 0 || cfg.RateUnknown < 0 {
+		return nil, errors.New("api: Deadline, DrainTimeout, Rate and RateUnknown must not be below zero")
 	}
 	metrics, err := newHTTPMetrics(cfg.Registry)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, orders: orders, messages: messages, runs: runs, ready: ready, metrics: metrics}
+	sessions, err := newSessions(cfg.AdminToken)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, orders: orders, messages: messages, runs: runs, ready: ready, metrics: metrics,
+		apiToken: newToken(cfg.APIToken), adminToken: newToken(cfg.AdminToken), sessions: sessions,
+		limits: newLimits(cfg),
+	}
 	s.http = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerTimeout,
@@ -149,6 +166,7 @@ func (s *Server) Run(ctx context.Context) error {
 // flight, which are those whose headers it has read: nil if all were answered. After Config.DrainTimeout it closes their
 // connections, which ends their contexts, and returns an error.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	s.tellAccess(ctx)
 	s.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "http server listens", slog.String("addr", ln.Addr().String()))
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(ln) }()
@@ -168,4 +186,16 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		err = errors.Join(err, fmt.Errorf("serve: %w", end))
 	}
 	return err
+}
+
+// tellAccess says what is open to everybody who can connect, which the settings allow on a loopback address only.
+func (s *Server) tellAccess(ctx context.Context) {
+	switch {
+	case s.apiToken == nil && s.adminToken == nil:
+		s.cfg.Log.WarnContext(ctx, "neither ADMIN_TOKEN nor API_TOKEN is set: everything is open to whoever is on this machine, and nothing listens elsewhere")
+	case s.apiToken == nil:
+		s.cfg.Log.WarnContext(ctx, "API_TOKEN is not set: orders and messages are open to whoever is on this machine, and nothing listens elsewhere")
+	case s.adminToken == nil:
+		s.cfg.Log.WarnContext(ctx, "ADMIN_TOKEN is not set: metrics are open to whoever is on this machine, the operator's routes are shut, and nothing listens elsewhere")
+	}
 }

@@ -106,6 +106,7 @@ func do(tb testing.TB, h http.Handler, method, path, body string, header ...stri
 func doCtx(ctx context.Context, tb testing.TB, h http.Handler, method, path, body string, header ...string) answer {
 	tb.Helper()
 	r := httptest.NewRequestWithContext(context.WithValue(ctx, askerKey{}, tb), method, path, strings.NewReader(body))
+	r.Host = "localhost:8080"
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}

@@ -24,6 +24,10 @@ var (
 	errNoRoute      = errors.New("api: nothing is served at this path")
 	errNoMethod     = errors.New("api: this path does not serve this method")
 	errUnauthorized = errors.New("api: a bearer token is required")
+	errWrongToken   = errors.New("api: the token is not the admin token")
+	errForged       = errors.New("api: the request changes something and comes from a page of another origin, or lacks the X-CSRF-Token of its session")
+	errNotLocal     = errors.New("api: this server has no token and answers only to localhost and loopback addresses, not to the Host of this request")
+	errNoLogin      = errors.New("api: ADMIN_TOKEN is not set, so there is nothing to log in with")
 	errNoAdmin      = errors.New("api: ADMIN_TOKEN is not set, and API_TOKEN does not open this path")
 	errTooLarge     = errors.New("api: the body is larger than 65536 bytes")
 	errMediaType    = errors.New("api: the body must be application/json in UTF-8, without a content encoding")
@@ -109,6 +113,9 @@ func describe(err error) problem {
 	if refused, ok := errors.AsType[*outbox.RefusedError](err); ok {
 		return describeRefusal(refused)
 	}
+	if limit, ok := errors.AsType[*limitError](err); ok {
+		return problem{"too-many-requests", "Too many requests", http.StatusTooManyRequests, strings.TrimPrefix(limit.Error(), "api: "), nil}
+	}
 	if short, ok := errors.AsType[*model.OutOfStockError](err); ok {
 		return problem{"out-of-stock", "Out of stock", http.StatusConflict, short.Error(), nil}
 	}
@@ -129,6 +136,10 @@ func describe(err error) problem {
 		{errNoRoute, "not-found", "Not found", http.StatusNotFound},
 		{errNoMethod, "method-not-allowed", "Method not allowed", http.StatusMethodNotAllowed},
 		{errUnauthorized, "unauthorized", "Unauthorized", http.StatusUnauthorized},
+		{errWrongToken, "wrong-token", "Wrong token", http.StatusForbidden},
+		{errForged, "forged-request", "The request may be forged", http.StatusForbidden},
+		{errNotLocal, "not-local", "Not this machine", http.StatusForbidden},
+		{errNoLogin, "no-login", "There is no login", http.StatusConflict},
 		{errNoAdmin, "admin-token-not-set", "The admin token is not set", http.StatusForbidden},
 		{errNoMessage, "no-such-message", "No such message", http.StatusNotFound},
 		{errNoDelivery, "no-such-delivery", "No such delivery", http.StatusNotFound},
@@ -179,6 +190,9 @@ func describeRefusal(refused *outbox.RefusedError) problem {
 // retry is what Retry-After says of an error, in seconds.
 func retry(err error) int {
 	const most = 60
+	if limit, ok := errors.AsType[*limitError](err); ok {
+		return limit.seconds()
+	}
 	refused, ok := errors.AsType[*outbox.RefusedError](err)
 	if !ok {
 		return retryAfter
@@ -194,7 +208,7 @@ func (s *Server) fail(c *gin.Context, err error) {
 	}
 	p := describe(err)
 	switch p.Status {
-	case http.StatusServiceUnavailable, http.StatusTooEarly:
+	case http.StatusServiceUnavailable, http.StatusTooEarly, http.StatusTooManyRequests:
 		c.Header("Retry-After", strconv.Itoa(retry(err)))
 	case http.StatusUnauthorized:
 		c.Header("WWW-Authenticate", `Bearer realm="duebox"`)

@@ -73,6 +73,10 @@ type Config struct {
 	AdminToken Secret `env:"ADMIN_TOKEN"`
 	// Bearer token that everything else below `/v1` wants. Empty: none. `/healthz` and `/readyz` are always open.
 	APIToken Secret `env:"API_TOKEN"`
+	// Requests per second that a client of the API may make, up to twice as many at once: a user, or an address that has a right token or needs none. More are answered 429. `0`: any number.
+	RateLimit float64 `env:"RATE_LIMIT" envDefault:"1000"`
+	// The same of an address whose credentials are wrong or missing. Attempts to log in to the page are limited to ten at once and one every ten seconds, whatever is set.
+	RateLimitUnknown float64 `env:"RATE_LIMIT_UNKNOWN" envDefault:"20"`
 }
 
 // Load reads environ, which has the form of os.Environ; a variable that is empty counts as not set. Of each

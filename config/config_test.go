@@ -38,6 +38,8 @@ func TestLoad_DefaultsAreTheDocumentedOnes(t *testing.T) {
 		AuditSchedule:       "17 3 * * *",
 		Retention:           168 * time.Hour,
 		MigrateOnStart:      true,
+		RateLimit:           1000,
+		RateLimitUnknown:    20,
 	}, c, cmp.AllowUnexported(config.Secret{})))
 }
 
@@ -48,7 +50,7 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 		"AMQP_URL=amqps://u:p@mq/v", "NAMESPACE=eu-1", "DELAY_STRATEGY=plugin", "DELAY_TIERS=1h,1s", "HORIZON=1193h", "GRACE=5s",
 		"MAX_ATTEMPTS=3", "PREFETCH=65535", "WORKERS=1", "DRAIN_TIMEOUT=1m", "ORDER_TIMEOUT_NORMAL=1h",
 		"ORDER_TIMEOUT_FLASH=1m30s", "ORDER_TIMEOUT_PRESALE=240h", "ORDER_REMIND_BEFORE=0", "RECONCILE_SCHEDULE=@every 5s", "AUDIT_SCHEDULE=@daily", "RETENTION=1h",
-		"MIGRATE_ON_START=false", "ADMIN_TOKEN=a", "API_TOKEN=b", "UNKNOWN=ignored",
+		"MIGRATE_ON_START=false", "ADMIN_TOKEN=a", "API_TOKEN=b", "RATE_LIMIT=0", "RATE_LIMIT_UNKNOWN=0.5", "UNKNOWN=ignored",
 	}, "MYSQL_DSN", "AMQP_URL")
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff(config.Config{
@@ -73,6 +75,7 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 		Retention:           time.Hour,
 		AdminToken:          config.NewSecret("a"),
 		APIToken:            config.NewSecret("b"),
+		RateLimitUnknown:    0.5,
 	}, c, cmp.AllowUnexported(config.Secret{})))
 }
 

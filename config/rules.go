@@ -61,6 +61,8 @@ func (c *Config) rules() []rule {
 		{"MIGRATE_ON_START", "true or false", true},
 		{"ADMIN_TOKEN", "printable ASCII without spaces", isToken(c.AdminToken.Reveal())},
 		{"API_TOKEN", "printable ASCII without spaces", isToken(c.APIToken.Reveal())},
+		rate("RATE_LIMIT", c.RateLimit),
+		rate("RATE_LIMIT_UNKNOWN", c.RateLimitUnknown),
 	}
 }
 
@@ -78,6 +80,11 @@ func duration(name string, d, low, high time.Duration) rule {
 
 func count(name string, n, low, high int) rule {
 	return rule{name, fmt.Sprintf("a whole number from %d to %d", low, high), low <= n && n <= high}
+}
+
+// rate leaves out NaN, which no comparison accepts.
+func rate(name string, perSecond float64) rule {
+	return rule{name, "a number per second from 0 to 1000000", 0 <= perSecond && perSecond <= 1e6}
 }
 
 func areDistinct(all []time.Duration) bool {

@@ -54,6 +54,7 @@ func runAPI(c *cobra.Command, level string) error {
 	}
 	server, err := api.New(api.Config{
 		Addr: cfg.HTTPAddr, APIToken: cfg.APIToken.Reveal(), AdminToken: cfg.AdminToken.Reveal(),
+		Rate: cfg.RateLimit, RateUnknown: cfg.RateLimitUnknown,
 		Registry: registry, Log: log, DrainTimeout: cfg.DrainTimeout,
 	}, shop, store.Direct(), store, func(ctx context.Context) error { return askTables(ctx, pool) })
 	if err != nil {

@@ -141,7 +141,7 @@ func (s *stage) environment(m *member, o Options) ([]string, error) {
 	env := append(plainEnvironment(),
 		// As an installation would have it, with no timeouts of ours.
 		fmt.Sprintf("MYSQL_DSN=%s:%s@tcp(%s)/%s", config.User, config.Passwd, m.toDatabase.address(), config.DBName),
-		"NAMESPACE="+namespace, "MIGRATE_ON_START=false", "DRAIN_TIMEOUT="+drainLimit.String(),
+		"NAMESPACE="+namespace, "MIGRATE_ON_START=false", "RATE_LIMIT=0", "DRAIN_TIMEOUT="+drainLimit.String(),
 		"HORIZON="+horizon.String(), "GRACE="+grace.String(), "RECONCILE_SCHEDULE=@every "+reconcileEach.String(),
 		"DELAY_STRATEGY="+o.Strategy, "DELAY_TIERS=2s,5s,12s",
 		"ORDER_TIMEOUT_FLASH="+flashTimeout.String(),

@@ -28,7 +28,7 @@ func (r *run) environment() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "TZ=" + os.Getenv("TZ"),
 		"MYSQL_DSN=" + r.services.dsn, "AMQP_URL=" + r.services.broker.URL(),
-		"NAMESPACE=demo", "MIGRATE_ON_START=false", "DRAIN_TIMEOUT=" + drainLimit.String(),
+		"NAMESPACE=demo", "MIGRATE_ON_START=false", "RATE_LIMIT=0", "DRAIN_TIMEOUT=" + drainLimit.String(),
 		"ORDER_TIMEOUT_NORMAL=" + r.limits.normal.String(),
 		"ORDER_TIMEOUT_FLASH=" + r.limits.flash.String(),
 		"ORDER_TIMEOUT_PRESALE=" + r.limits.presale.String(),
