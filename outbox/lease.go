@@ -14,17 +14,18 @@ import (
 // leases keeps this relay's share of the shards. A relay may publish from a shard while its lease runs; whoever lost one can
 // only cause a duplicate, which the guard drops.
 type leases struct {
-	store *Store
-	owner string
-	life  time.Duration
+	store     *Store
+	owner     string
+	life      time.Duration
+	heartbeat func() Heartbeat // nil: it says nothing of itself but that it lives
 
 	mu      sync.Mutex
 	held    map[int]time.Time // shard -> until when, on the local clock
 	leaving map[int]bool      // to be given back once nothing of it is in flight
 }
 
-func newLeases(s *Store, owner string, life time.Duration) *leases {
-	return &leases{store: s, owner: owner, life: life, held: map[int]time.Time{}, leaving: map[int]bool{}}
+func newLeases(s *Store, owner string, life time.Duration, heartbeat func() Heartbeat) *leases {
+	return &leases{store: s, owner: owner, life: life, heartbeat: heartbeat, held: map[int]time.Time{}, leaving: map[int]bool{}}
 }
 
 // takeable returns the shards that work may be taken from at now, in ascending order.
@@ -64,15 +65,6 @@ func (l *leases) tick(ctx context.Context, inFlight func(shard int) int) (lost i
 		return lost, err
 	}
 	return lost, l.acquire(ctx, fair)
-}
-
-func (l *leases) beat(ctx context.Context) error {
-	_, err := l.store.sql.ExecContext(ctx, `INSERT INTO outbox_relays (owner, seen_at) VALUES (?, UTC_TIMESTAMP(6))
-		ON DUPLICATE KEY UPDATE seen_at = UTC_TIMESTAMP(6)`, []byte(l.owner))
-	if err != nil {
-		return fmt.Errorf("tell that the relay lives: %w", err)
-	}
-	return nil
 }
 
 func (l *leases) renew(ctx context.Context, asked time.Time) (lost int, err error) {

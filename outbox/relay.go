@@ -40,6 +40,9 @@ type RelayConfig struct {
 	MaxInFlightBytes int
 	// DrainTimeout is how long Run goes on, after its context ended, to get the outcome of what is in flight. Default 10 s.
 	DrainTimeout time.Duration
+	// Heartbeat is asked, at a third of Lease, what the process has to say of itself; Store.Peers shows it. It must return at once.
+	// Default: nothing.
+	Heartbeat func() Heartbeat
 	// Log receives what an operator should know. Default: discarded.
 	Log *slog.Logger
 }
@@ -103,7 +106,7 @@ func NewRelay(store *Store, publisher Publisher, cfg RelayConfig) (*Relay, error
 	}
 	return &Relay{
 		store: store, publisher: publisher, cfg: cfg, log: cfg.Log,
-		leases:  newLeases(store, cfg.Owner, cfg.Lease),
+		leases:  newLeases(store, cfg.Owner, cfg.Lease, cfg.Heartbeat),
 		flight:  newFlight(cfg.MaxInFlight, cfg.MaxInFlightBytes),
 		delayed: map[time.Duration]*scanner{},
 	}, nil

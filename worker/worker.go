@@ -94,6 +94,8 @@ type Worker struct {
 	metrics    *metrics
 	connected  chan struct{} // the publisher has a new connection; capacity 1
 	draining   atomic.Bool
+	published  atomic.Int64 // since New
+	finished   atomic.Int64
 }
 
 // New returns a worker on db, which must hold the tables of outbox.Migrations and whose sessions must run READ COMMITTED,
@@ -178,7 +180,8 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 		return err
 	}
 	w.relay, err = outbox.NewRelay(w.store, w.publisher, outbox.RelayConfig{
-		Horizon: cfg.Horizon, Reach: w.publisher.Reach, Grace: cfg.Grace, DrainTimeout: cfg.DrainTimeout / 2, Log: cfg.Log,
+		Horizon: cfg.Horizon, Reach: w.publisher.Reach, Grace: cfg.Grace, DrainTimeout: cfg.DrainTimeout / 2,
+		Heartbeat: w.heartbeat, Log: cfg.Log,
 	})
 	if err != nil {
 		return err
@@ -226,15 +229,36 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 // ledger counts what the store reports, and logs what an operator should look into.
 func (w *Worker) ledger() outbox.Observer {
 	o := w.metrics.ledger()
+	counted := o
+	o.Published = func(topic string, confirm time.Duration, err error) {
+		counted.Published(topic, confirm, err)
+		if err == nil {
+			w.published.Add(1)
+		}
+	}
+	o.Delivered = func(topic string, outcome outbox.Outcome, lateness time.Duration) {
+		counted.Delivered(topic, outcome, lateness)
+		if outcome == outbox.OutcomeDone {
+			w.finished.Add(1)
+		}
+	}
 	o.Attempted = w.logAttempted
-	count := o.Overran
 	o.Overran = func(topic string, n int) {
-		count(topic, n)
+		counted.Overran(topic, n)
 		if n > 0 {
 			w.log.Error("an effect did not return and is given up; its goroutine runs on", slog.String("topic", topic))
 		}
 	}
 	return o
+}
+
+// heartbeat is what the worker writes into outbox_relays each few seconds, for those who cannot ask it.
+func (w *Worker) heartbeat() outbox.Heartbeat {
+	s := w.publisher.State()
+	return outbox.Heartbeat{
+		Strategy: string(s.Strategy), Why: s.Why, Epoch: s.Epoch, Connected: s.Connected, Blocked: s.Blocked, Reason: s.Reason, Since: s.Since,
+		Queues: w.consumer.Queues(), Published: w.published.Load(), Finished: w.finished.Load(),
+	}
 }
 
 // observer is told what happens to connections: each new one for publishing may be to a broker that has lost what it held.

@@ -139,6 +139,18 @@ func (c *Consumer) Consuming() (have, want int) {
 	return have, len(c.lanes)
 }
 
+// Queues returns the work queues that are consumed just now and whose counts the broker has told, in the order of the topics. It has
+// been asked for them in the last 15 s, unless it is blocked.
+func (c *Consumer) Queues() []outbox.WorkQueue {
+	var seen []outbox.WorkQueue
+	for _, l := range c.lanes {
+		if q := l.seen.Load(); q != nil && l.topic != "" {
+			seen = append(seen, outbox.WorkQueue{Topic: l.topic, Ready: q.Messages, Consumers: q.Consumers})
+		}
+	}
+	return seen
+}
+
 // Run consumes until ctx ends. It makes lost connections and lost queues again for ever.
 //
 // Then it takes no more deliveries, lets the handlers that run finish within DrainTimeout, acknowledges what they have dealt
@@ -214,7 +226,7 @@ func (c *Consumer) bindAgain(ctx context.Context, conn *connection, topic string
 		err = c.broker.declareDelivery(ctx, conn, ch)
 	}
 	if err == nil {
-		err = c.broker.declareWork(ctx, conn, ch, topic)
+		_, err = c.broker.declareWork(ctx, conn, ch, topic)
 	}
 	if err == nil {
 		err = conn.call(ctx, "close channel", ch.Close)

@@ -26,7 +26,8 @@ type lane struct {
 	keep      func(ctx context.Context, s outbox.Stray) error
 	feed      chan []item // unbuffered: what a worker has not taken stays with the broker
 	consuming atomic.Bool
-	overran   atomic.Int64 // handlers that were given up and have not returned
+	seen      atomic.Pointer[amqp.Queue] // as the broker last told it; nil: it is not consumed, or was not told yet
+	overran   atomic.Int64               // handlers that were given up and have not returned
 	malformed throttle
 	logs      throttle
 	binds     throttle
@@ -155,8 +156,10 @@ func (l *lane) start(ctx context.Context, conn *connection, ch *amqp.Channel) (<
 	if err := l.consumer.broker.declareDelivery(ctx, conn, ch); err != nil {
 		return nil, "", err
 	}
+	var work amqp.Queue
 	if l.topic != "" {
-		if err := l.consumer.broker.declareWork(ctx, conn, ch, l.topic); err != nil {
+		var err error
+		if work, err = l.consumer.broker.declareWork(ctx, conn, ch, l.topic); err != nil {
 			return nil, "", err
 		}
 	}
@@ -170,6 +173,10 @@ func (l *lane) start(ctx context.Context, conn *connection, ch *amqp.Channel) (<
 		deliveries, err = ch.Consume(l.queue, tag, false, false, false, false, nil)
 		return err
 	})
+	if err == nil {
+		work.Consumers++ // this one
+		l.seen.Store(&work)
+	}
 	return deliveries, tag, err
 }
 

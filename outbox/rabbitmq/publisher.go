@@ -53,11 +53,12 @@ type Publisher struct {
 // PublisherState is how a publisher is doing.
 type PublisherState struct {
 	Connected bool
-	Blocked   bool     // the broker takes no messages for now
-	Strategy  Strategy // of the connection, or of the last one; before the first what was asked for
-	Why       string   // that strategy
-	Epoch     int64    // of the connection, or of the last one; 0: there was none
-	Reason    string   // why the publisher is not connected, or blocked
+	Blocked   bool      // the broker takes no messages for now
+	Strategy  Strategy  // of the connection, or of the last one; before the first what was asked for
+	Why       string    // that strategy
+	Epoch     int64     // of the connection, or of the last one; 0: there was none
+	Reason    string    // why the publisher is not connected, or blocked
+	Since     time.Time // when Connected and Blocked came to be as they are; zero: Run was never called
 }
 
 // NewPublisher returns a publisher for the broker, with the ledger's count of the broker's lives. It does no I/O.
@@ -175,7 +176,7 @@ func (p *Publisher) start() bool {
 		return false
 	}
 	p.running = true
-	p.state.Reason = "connecting"
+	p.state.Reason, p.state.Since = "connecting", time.Now()
 	return true
 }
 
@@ -196,7 +197,7 @@ func (p *Publisher) set(s *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session = s
-	p.state.Connected, p.state.Blocked, p.state.Reason = s != nil, false, ""
+	p.state.Connected, p.state.Blocked, p.state.Reason, p.state.Since = s != nil, false, "", time.Now()
 	if s != nil {
 		p.state.Epoch = s.epoch
 		p.state.Strategy, p.state.Why = s.strategy.name(), s.why
@@ -209,7 +210,7 @@ func (p *Publisher) set(s *session) {
 
 func (p *Publisher) onBlocked(ctx context.Context, blocked bool, reason string) {
 	p.mu.Lock()
-	p.state.Blocked, p.state.Reason = blocked, reason
+	p.state.Blocked, p.state.Reason, p.state.Since = blocked, reason, time.Now()
 	p.mu.Unlock()
 	p.broker.cfg.Observer.blocked(RolePublisher, blocked, reason)
 	if blocked {

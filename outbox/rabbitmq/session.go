@@ -69,7 +69,10 @@ func (p *Publisher) open(ctx context.Context) (_ *session, err error) {
 // it is the consumer that cannot go on.
 func (p *Publisher) declareWork(ctx context.Context, conn *connection) error {
 	for _, topic := range p.cfg.Topics {
-		err := conn.aside(ctx, func(ch *amqp.Channel) error { return p.broker.declareWork(ctx, conn, ch, topic) })
+		err := conn.aside(ctx, func(ch *amqp.Channel) error {
+			_, err := p.broker.declareWork(ctx, conn, ch, topic)
+			return err
+		})
 		if err != nil && !errors.Is(err, ErrMismatch) {
 			return err
 		}

@@ -34,10 +34,11 @@ func (n names) work(topic string) string { return n.namespace + ".work." + topic
 
 // declaration makes things on the broker through one channel. The first error ends the channel.
 type declaration struct {
-	ctx context.Context //nolint:containedctx // lives for one function
-	c   *connection
-	ch  *amqp.Channel
-	err error
+	ctx   context.Context //nolint:containedctx // lives for one function
+	c     *connection
+	ch    *amqp.Channel
+	err   error
+	found amqp.Queue // the last one, with its counts
 }
 
 // step runs one declaration of a thing, named in the error.
@@ -57,8 +58,8 @@ func (d *declaration) exchange(name, kind string, args amqp.Table) {
 }
 
 func (d *declaration) queue(name string, args amqp.Table) {
-	d.step("queue "+name, func() error {
-		_, err := d.ch.QueueDeclare(name, true, false, false, false, args)
+	d.step("queue "+name, func() (err error) {
+		d.found, err = d.ch.QueueDeclare(name, true, false, false, false, args)
 		return err
 	})
 }
@@ -121,14 +122,14 @@ func (b *Broker) inspectDelay(ctx context.Context, c *connection, ch *amqp.Chann
 	})
 }
 
-// declareWork makes the topic's work queue. What a policy or the delivery limit would drop from it goes to <ns>.unrouted.
-func (b *Broker) declareWork(ctx context.Context, c *connection, ch *amqp.Channel, topic string) error {
+// declareWork makes the topic's work queue and returns it as it was then. What a policy or the delivery limit would drop from it goes to <ns>.unrouted.
+func (b *Broker) declareWork(ctx context.Context, c *connection, ch *amqp.Channel, topic string) (amqp.Queue, error) {
 	d := declaration{ctx: ctx, c: c, ch: ch}
 	args := b.queueArgs()
 	args["x-dead-letter-exchange"] = b.unrouted()
 	d.queue(b.work(topic), args)
 	d.bind(b.work(topic), topic, b.deliver())
-	return d.err
+	return d.found, d.err
 }
 
 // queueArgs are explicit, so that neither the version nor the default queue type of the virtual host can change what a

@@ -21,6 +21,7 @@ func (l *lane) watch(ctx context.Context, s *source) (stop func()) {
 	stopped, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
+		defer l.seen.Store(nil)
 		var seen sighting
 		for pause(ctx, l.consumer.every, stopped) {
 			next, why := l.look(ctx, s, seen)
@@ -71,6 +72,7 @@ func (l *lane) look(ctx context.Context, s *source, last sighting) (sighting, er
 		}
 		return sighting{}, nil
 	}
+	l.seen.Store(&q)
 	now.noConsumers = q.Consumers == 0
 	now.passedOver = q.Messages > 0 && s.held.Load() == 0 && s.arrived.Load() == now.arrived
 	switch {
