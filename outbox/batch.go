@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"gorm.io/gorm"
@@ -39,7 +40,25 @@ type Result struct {
 // When ctx ends, or the database is away, nothing more is written, and what has no result has that error. The deadline of ctx should be no
 // longer than that of one delivery, as the rows of all are locked meanwhile. A single delivery is given to Handle. It is safe for concurrent use.
 func (s *Store) HandleBatch(ctx context.Context, ds []Delivery, effect func(tx *gorm.DB, ds []Delivery) error) []Result {
-	return s.handleBatch(ctx, ds, func(tx *sql.Tx, ds []Delivery) error { return effect(toGorm(ctx, s.db, tx), ds) })
+	var mu sync.Mutex                           // an effect that was given up may have just begun
+	last := make(map[int64]*aftermath, len(ds)) // of the last effect that each message was given to
+	results := s.handleBatch(ctx, ds, func(tx *sql.Tx, ds []Delivery) error {
+		after := &aftermath{}
+		mu.Lock()
+		for _, d := range ds {
+			last[d.ID] = after
+		}
+		mu.Unlock()
+		return effect(after.in(toGorm(ctx, s.db, tx)), ds)
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	for i, r := range results {
+		if r.Outcome == OutcomeDone {
+			last[ds[i].ID].run()
+		}
+	}
+	return results
 }
 
 func (s *Store) handleBatch(ctx context.Context, ds []Delivery, effect func(tx *sql.Tx, ds []Delivery) error) []Result {

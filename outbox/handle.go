@@ -46,7 +46,15 @@ const (
 //
 // Handle waits for deliveries up to a second ahead of their due time. It is safe for concurrent use.
 func (s *Store) Handle(ctx context.Context, d Delivery, effect func(tx *gorm.DB) error) (Outcome, error) {
-	return s.handle(ctx, d, func(tx *sql.Tx) error { return effect(toGorm(ctx, s.db, tx)) })
+	var after *aftermath
+	outcome, err := s.handle(ctx, d, func(tx *sql.Tx) error {
+		after = &aftermath{}
+		return effect(after.in(toGorm(ctx, s.db, tx)))
+	})
+	if outcome == OutcomeDone { // so the effect has returned, and was not given up
+		after.run()
+	}
+	return outcome, err
 }
 
 func (s *Store) handle(ctx context.Context, d Delivery, effect func(tx *sql.Tx) error) (Outcome, error) {
