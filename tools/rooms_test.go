@@ -61,6 +61,10 @@ func refused() map[string]map[string]string {
 			"outbox/outboxtest/t1/t.go": module + "outbox/rabbitmq",
 			"outbox/outboxtest/t2/t.go": "github.com/rabbitmq/amqp091-go",
 		},
+		"client-needs-nobody": {
+			"client/k1/k.go": module + "model",
+			"client/k2/k.go": "github.com/cenkalti/backoff/v5",
+		},
 		"openapi-is-the-bottom": {
 			"api/openapi/o1/o.go": module + "model",
 			"api/openapi/o2/o.go": "github.com/gin-gonic/gin",
@@ -127,6 +131,7 @@ func allowed() map[string][]string {
 	return map[string][]string{
 		"cmd/duebox/main.go":                 {"github.com/spf13/cobra", module + "api", module + "worker", module + "config", module + "internal/ordering", module + "internal/devenv", module + "internal/demo", module + "outbox", module + "outbox/rabbitmq"},
 		"bench/bench.go":                     {module + "outbox", module + "outbox/rabbitmq", module + "internal/devenv", "github.com/rabbitmq/amqp091-go"},
+		"client/client.go":                   {"net/http"},
 		"config/config.go":                   {"os", "github.com/caarlos0/env/v11"},
 		"model/model.go":                     {"errors", "encoding/json"},
 		"api/api.go":                         {"github.com/gin-gonic/gin", "github.com/prometheus/client_golang/prometheus", module + "api/openapi", module + "model", module + "outbox"},
@@ -135,7 +140,7 @@ func allowed() map[string][]string {
 		"internal/chaos/chaos.go":            {"database/sql", "github.com/Shopify/toxiproxy/v2", "github.com/rabbitmq/amqp091-go", module + "internal/child", module + "internal/devenv"},
 		"internal/child/child.go":            {"os/exec"},
 		"internal/database/database.go":      {"context", "gorm.io/gorm", "gorm.io/driver/mysql", "github.com/pressly/goose/v3/lock"},
-		"internal/demo/demo.go":              {"net/http", module + "internal/devenv"},
+		"internal/demo/demo.go":              {"net/http", module + "client", module + "internal/devenv"},
 		"internal/ordering/ordering.go":      {"gorm.io/gorm", module + "outbox", module + "model"},
 		"outbox/outbox.go":                   {"database/sql", "gorm.io/gorm", "gorm.io/gorm/clause", "github.com/go-sql-driver/mysql"},
 		"outbox/rabbitmq/rabbitmq.go":        {"net", "github.com/rabbitmq/amqp091-go", "github.com/cenkalti/backoff/v5", module + "outbox"},

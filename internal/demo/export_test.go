@@ -5,13 +5,15 @@ import (
 	"database/sql"
 	"io"
 	"time"
+
+	"github.com/duebox/duebox/client"
 )
 
 // What the package's tests reach besides Run.
 
 type (
 	Planned  = planned
-	Item     = item
+	Item     = client.Item
 	Findings = findings
 )
 
@@ -34,7 +36,7 @@ func (l limits) Compress(kind string, d time.Duration) (time.Duration, bool) {
 
 func (p planned) PayAfter() time.Duration { return p.payAfter }
 func (p planned) Late() bool              { return p.late }
-func (p planned) Items() []item           { return p.items }
+func (p planned) Items() []client.Item    { return p.items }
 func (p planned) Name() string            { return p.name }
 
 // Unpaid is an order of a kind that nobody pays.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/duebox/duebox/client"
 )
 
 // readOrders plans the orders of a CSV file with the columns
@@ -121,15 +123,15 @@ var (
 	errItemOnce = errors.New("each SKU once")
 )
 
-func parseItems(s string) ([]item, error) {
+func parseItems(s string) ([]client.Item, error) {
 	words := strings.Fields(s)
 	if len(words) == 0 {
-		return []item{{SKU: unlisted, Quantity: 1, Price: 100}}, nil
+		return []client.Item{{SKU: unlisted, Quantity: 1, Price: 100}}, nil
 	}
 	if len(words) > 100 {
 		return nil, errItems
 	}
-	items := make([]item, 0, len(words))
+	items := make([]client.Item, 0, len(words))
 	for _, word := range words {
 		goods, price, ok := cutLast(word, "@")
 		sku, quantity, ok2 := cutLast(goods, "x")
@@ -144,10 +146,10 @@ func parseItems(s string) ([]item, error) {
 		if !ok {
 			return nil, errItem
 		}
-		if slices.ContainsFunc(items, func(it item) bool { return it.SKU == sku }) {
+		if slices.ContainsFunc(items, func(it client.Item) bool { return it.SKU == sku }) {
 			return nil, errItemOnce
 		}
-		items = append(items, item{SKU: sku, Quantity: units, Price: minor})
+		items = append(items, client.Item{SKU: sku, Quantity: units, Price: minor})
 	}
 	return items, nil
 }

@@ -4,21 +4,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-)
 
-// item is one line of an order.
-type item struct {
-	SKU      string `json:"sku"`
-	Quantity int64  `json:"quantity"`
-	Price    int64  `json:"price"` // of one unit, in minor units
-}
+	"github.com/duebox/duebox/client"
+)
 
 // planned is an order that will be placed, and what its buyer will do.
 type planned struct {
 	name  string // unique in the plan
 	kind  string
 	user  string
-	items []item
+	items []client.Item
 	// payAfter is how long after placing it is paid; negative: never.
 	payAfter time.Duration
 	// late says that it is paid long after it must have been closed: the money has to come back.
@@ -106,7 +101,7 @@ func mix(n int, l limits) []planned {
 			payAfter: -1,
 		}
 		for _, product := range random.Perm(20)[:1+random.IntN(3)] {
-			p.items = append(p.items, item{
+			p.items = append(p.items, client.Item{
 				SKU: fmt.Sprintf("SKU-%02d", product+1), Quantity: 1 + random.Int64N(3), Price: 500 * (1 + int64(product)),
 			})
 		}

@@ -106,8 +106,12 @@ func (r *run) play(ctx context.Context, plan []planned) (Result, error) {
 	defer cancel(nil)
 	background.Go(func() { r.watch(ctx, cancel) })
 
-	d := &drive{shop: newShop(r.apiURL), plan: plan, rate: r.Rate}
-	defer d.shop.close()
+	shop, err := newShop(r.apiURL)
+	if err != nil {
+		return Result{}, err
+	}
+	defer shop.close()
+	d := &drive{shop: shop, plan: plan, rate: r.Rate}
 	given, err := d.preload(ctx)
 	if err != nil {
 		return Result{}, err
@@ -232,6 +236,7 @@ func (r *run) verify(ctx context.Context, d *drive, given map[string]int64) (Res
 
 // strategy asks the worker how it delays messages.
 func (r *run) strategy(ctx context.Context) (string, error) {
+	const askLimit = 10 * time.Second
 	client := &http.Client{Timeout: askLimit}
 	defer client.CloseIdleConnections()
 	var ready struct {
