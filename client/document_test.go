@@ -25,6 +25,9 @@ var left = map[string]string{
 	"openapiStyle": "for the page",
 	"openapiJSON":  "for tools",
 	"openapiYAML":  "for tools",
+	"logIn":        "for the page",
+	"getSession":   "for the page",
+	"logOut":       "for the page",
 }
 
 type document struct {
