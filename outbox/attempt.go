@@ -117,7 +117,7 @@ func (s *Store) spendAttempt(ctx context.Context, id int64, attempt int, column 
 	}
 	n, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
 			state = ?, available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
-			attempts = ?, repairs = 0, begins = 0, revision = revision + 1, held = FALSE, last_error = ?
+			attempts = ?, repairs = 0, begins = 0, revision = revision + 1, held = FALSE, last_error = ?, failed_at = UTC_TIMESTAMP(6)
 		WHERE id = ? AND attempts = ? AND `+column+` = ? AND state IN ('scheduled', 'published')`,
 		string(state), pause, attempt+1, errorText(cause), id, attempt, value)
 	return n, outcome, err

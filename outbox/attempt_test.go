@@ -185,7 +185,7 @@ func TestHandle_StartsItsCountsAgain(t *testing.T) {
 		}},
 		"requeued": {0, func(m outbox.Message) {
 			l.exec(t, "UPDATE outbox_messages SET state = 'dead' WHERE id = ?", m.ID)
-			require.NoError(t, l.Requeue(t.Context(), m.ID))
+			l.act(t, m.ID, outbox.ActRequeue)
 		}},
 		"ended its transaction": {0, func(m outbox.Message) {
 			_, err := l.SQL().Handle(t.Context(), l.delivery(t, m.ID), func(tx *sql.Tx) error {

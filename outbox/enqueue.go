@@ -159,7 +159,7 @@ func (c *content) meet(ctx context.Context, tx conn, m *Message, lock string) (b
 
 // again begins the next generation of a message.
 const again = `state = 'scheduled', generation = generation + 1, revision = revision + 1, held = FALSE,
-			attempts = 0, begins = 0, repairs = 0, last_error = NULL`
+			attempts = 0, begins = 0, repairs = 0, last_error = NULL, failed_at = NULL`
 
 // ignore makes one error none.
 func ignore(err, none error) error {
@@ -192,15 +192,16 @@ func (s *Store) Cancel(ctx context.Context, tx *gorm.DB, topic, key string) erro
 }
 
 func (s *Store) cancel(ctx context.Context, tx conn, topic, key string) error {
-	err := s.writeLive(ctx, tx, topic, key, `UPDATE outbox_messages SET
-			state = 'canceled', live_key = NULL, revision = revision + 1, held = FALSE,
-			available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, finished_at = UTC_TIMESTAMP(6)`,
-		s.cfg.Retention.Microseconds())
+	err := s.writeLive(ctx, tx, topic, key, "UPDATE outbox_messages SET "+canceling, s.cfg.Retention.Microseconds())
 	if err != nil && !errors.Is(err, ErrNoMessage) {
 		return fmt.Errorf("cancel message: %w", err)
 	}
 	return err
 }
+
+// canceling is what withdrawing a message writes. The argument is the retention in microseconds.
+const canceling = `state = 'canceled', live_key = NULL, revision = revision + 1, held = FALSE,
+			available_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, finished_at = UTC_TIMESTAMP(6)`
 
 // Reschedule moves the live message with this topic and key to another due time, earlier or later, in the transaction tx.
 // What is on its way with the old due time takes no effect. Attempts and repairs start at 0 again, without a last error, and a dead

@@ -82,7 +82,7 @@ func (s *Store) repairOne(ctx context.Context, d Delivery, why string) error {
 		AND (state = 'published' OR state = 'scheduled' AND available_at <= UTC_TIMESTAMP(6))`
 	// index: primary
 	died, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
-			state = 'dead', available_at = NULL, revision = revision + 1, last_error = ?
+			state = 'dead', available_at = NULL, revision = revision + 1, last_error = ?, failed_at = UTC_TIMESTAMP(6)
 		WHERE id = ? AND generation = ? AND repairs >= ? AND `+unrouted, why, d.ID, d.Generation, maxRepairs)
 	if err != nil {
 		return fmt.Errorf("give up message %d: %w", d.ID, err)
@@ -95,7 +95,7 @@ func (s *Store) repairOne(ctx context.Context, d Delivery, why string) error {
 	// repairs is set last: MySQL assigns from left to right.
 	repaired, err := execCount(ctx, s.sql, `UPDATE outbox_messages SET
 			state = 'scheduled', available_at = UTC_TIMESTAMP(6) + INTERVAL POW(2, repairs) SECOND,
-			revision = revision + 1, last_error = ?, repairs = repairs + 1
+			revision = revision + 1, last_error = ?, failed_at = UTC_TIMESTAMP(6), repairs = repairs + 1
 		WHERE id = ? AND generation = ? AND `+unrouted, why, d.ID, d.Generation)
 	if err != nil {
 		return fmt.Errorf("schedule message %d again: %w", d.ID, err)

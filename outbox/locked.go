@@ -60,7 +60,7 @@ func (s *Store) putOff(ctx context.Context, d Delivery, cause error) (Outcome, e
 	n, err := execCount(write, s.sql, `UPDATE outbox_messages SET
 			state = 'scheduled', available_at = UTC_TIMESTAMP(6)
 				+ INTERVAL LEAST(60, GREATEST(2, TIMESTAMPDIFF(SECOND, due_at, UTC_TIMESTAMP(6)) DIV 2)) SECOND,
-			revision = revision + 1, held = FALSE, begins = 0, repairs = 0, last_error = ?
+			revision = revision + 1, held = FALSE, begins = 0, repairs = 0, last_error = ?, failed_at = UTC_TIMESTAMP(6)
 		WHERE id = ? AND generation = ? AND attempts = ? AND state IN ('scheduled', 'published')
 			AND due_at > UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND`,
 		errorText(cause), d.ID, d.Generation, d.Attempt, patientFor.Microseconds())

@@ -33,9 +33,21 @@ type Record struct {
 	Untracked   bool
 	LastError   string // of the attempts and repairs that are counted; it stays when the message has ended well. Empty: none
 	DueAt       time.Time
+	AvailableAt time.Time // when somebody should next touch the row, see the package comment; zero: it is dead
 	CreatedAt   time.Time
-	PublishedAt time.Time // zero: never
+	FailedAt    time.Time // when LastError was written; zero: never
+	PublishedAt time.Time // last; zero: never
 	FinishedAt  time.Time // zero: not yet
+
+	revision int64
+}
+
+// Lateness is how long after its due time the message has taken effect; false if it has not, or is untracked, and nobody can say.
+func (r *Record) Lateness() (time.Duration, bool) {
+	if r.State != Done || r.Untracked {
+		return 0, false
+	}
+	return r.FinishedAt.Sub(r.DueAt), true
 }
 
 // Lookup reads the live message with this topic and key, outside of any transaction; ErrNoMessage if there is none.
@@ -49,31 +61,42 @@ func (s *Store) LookupID(ctx context.Context, id int64) (Record, error) {
 	return lookup(ctx, s.sql, "id = ?", id)
 }
 
-func lookup(ctx context.Context, c conn, where string, args ...any) (Record, error) {
+func lookup(ctx context.Context, c conn, where string, args ...any) (r Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	var (
-		r                               Record
-		due, created, published, finish int64
-	)
-	err := c.QueryRowContext(ctx, `SELECT id, topic, COALESCE(message_key, ''), state, generation, attempts, publishes, repairs, untracked,
-		COALESCE(last_error, ''), `+micros1970("due_at")+`, `+micros1970("created_at")+`,
-		`+micros1970("published_at")+`, COALESCE(`+micros1970("finished_at")+`, -1)
-		FROM outbox_messages WHERE `+where, args...).Scan(
-		&r.ID, &r.Topic, &r.Key, &r.State, &r.Generation, &r.Attempts, &r.Publishes, &r.Repairs, &r.Untracked,
-		&r.LastError, &due, &created, &published, &finish)
+	err = readRecord(c.QueryRowContext(ctx, "SELECT "+recordColumns()+" FROM outbox_messages WHERE "+where, args...), &r)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Record{}, ErrNoMessage
 	}
 	if err != nil {
 		return Record{}, fmt.Errorf("look up message: %w", err)
 	}
+	return r, nil
+}
+
+// recordColumns is what readRecord reads.
+func recordColumns() string {
+	return `id, topic, COALESCE(message_key, ''), state, generation, revision, attempts, publishes, repairs, untracked,
+		COALESCE(last_error, ''), ` + micros1970("due_at") + `, COALESCE(` + micros1970("available_at") + `, -1), ` + micros1970("created_at") + `,
+		COALESCE(` + micros1970("failed_at") + `, -1), ` + micros1970("published_at") + `, COALESCE(` + micros1970("finished_at") + `, -1)`
+}
+
+// row is what *sql.Row and *sql.Rows have in common.
+type row interface{ Scan(into ...any) error }
+
+func readRecord(from row, r *Record, more ...any) error {
+	var due, available, created, failed, published, finished int64
+	err := from.Scan(append([]any{
+		&r.ID, &r.Topic, &r.Key, &r.State, &r.Generation, &r.revision, &r.Attempts, &r.Publishes, &r.Repairs, &r.Untracked,
+		&r.LastError, &due, &available, &created, &failed, &published, &finished,
+	}, more...)...)
+	if err != nil {
+		return err
+	}
 	r.DueAt, r.CreatedAt = fromMicros(due), fromMicros(created)
+	r.AvailableAt, r.FailedAt, r.FinishedAt = fromNullable(available), fromNullable(failed), fromNullable(finished)
 	if published > 0 {
 		r.PublishedAt = fromMicros(published)
 	}
-	if finish >= 0 {
-		r.FinishedAt = fromMicros(finish)
-	}
-	return r, nil
+	return nil
 }

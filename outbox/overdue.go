@@ -32,7 +32,7 @@ func (r *Reconciler) overdue(ctx context.Context, rc *runConn, p *Pass) error {
 			}
 		}
 		p.foundRows(FoundLate, late, 0)
-		const why = "last_error = 'published, but no effect within the grace period'"
+		const why = "last_error = 'published, but no effect within the grace period', failed_at = UTC_TIMESTAMP(6)"
 		dead, _, err := r.repair(ctx, rc, p, hopeless, `UPDATE outbox_messages SET
 			state = 'dead', available_at = NULL, revision = revision + 1, `+why)
 		p.foundRows(FoundHopeless, dead, 0)

@@ -16,7 +16,7 @@ const (
 )
 
 // Purge deletes what has been finished for longer than StoreConfig.Retention: done and canceled messages, kept deliveries and records
-// of runs; and from outbox_relays who has said nothing for an hour. It works in small chunks by primary key and rests for a multiple
+// of runs; audit entries after 400 days; and from outbox_relays who has said nothing for an hour. It works in small chunks by primary key and rests for a multiple
 // of what each took, so that inserts hardly notice. It may therefore take an hour, or a day, and there is no limit: call it beside
 // Run, as often, and not before or after it. It holds up no pass, no audit and no re-arm, and those do not hold it up.
 //
@@ -66,6 +66,9 @@ func (r *Reconciler) purging() []purgePart {
 		{"records of runs", []expired{{
 			table: "outbox_reconcile_runs", // index: by_age (requested_at)
 			where: "requested_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND state IN ('completed', 'incomplete')", args: retention,
+		}}},
+		{"audit entries", []expired{{ // index: by_age (acted_at)
+			table: "outbox_audit", where: "acted_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND", args: []any{auditRetention.Microseconds()},
 		}}},
 	}
 	for _, state := range []State{Done, Canceled} {

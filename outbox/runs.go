@@ -107,36 +107,46 @@ func (s *Store) lastRun(ctx context.Context, kind RunKind) (Run, error) {
 }
 
 func (s *Store) lookupRun(ctx context.Context, where string, args ...any) (Run, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
-	var (
-		r                            Run
-		requested, started, finished int64
-		report                       []byte
-	)
-	err := s.sql.QueryRowContext(ctx, `SELECT id, kind, state, dry_run, COALESCE(owner, ''), COALESCE(last_error, ''), report,
-		`+micros1970("requested_at")+`, COALESCE(`+micros1970("started_at")+`, -1), COALESCE(`+micros1970("finished_at")+`, -1)
-		FROM outbox_reconcile_runs WHERE `+where, args...).Scan(
-		&r.ID, &r.Kind, &r.State, &r.DryRun, &r.Owner, &r.Error, &report, &requested, &started, &finished)
-	if errors.Is(err, sql.ErrNoRows) {
-		return Run{}, ErrNoRun
+	runs, err := s.readRuns(ctx, where, args...)
+	if err == nil && len(runs) == 0 {
+		err = ErrNoRun
 	}
 	if err != nil {
-		return Run{}, fmt.Errorf("look up a run of the reconciler: %w", err)
+		return Run{}, err
 	}
-	r.RequestedAt = fromMicros(requested)
-	if started >= 0 {
-		r.StartedAt = fromMicros(started)
-	}
-	if finished >= 0 {
-		r.FinishedAt = fromMicros(finished)
-	}
-	if report != nil {
-		if err := json.Unmarshal(report, &r.Report); err != nil {
-			return Run{}, fmt.Errorf("read the report of run %d: %w", r.ID, err)
+	return runs[0], nil
+}
+
+// Runs reads the records of runs with ids below before, all if that is 0, the newest first and at most limit of them.
+func (s *Store) Runs(ctx context.Context, before int64, limit int) ([]Run, error) {
+	// index: primary
+	return s.readRuns(ctx, "id < ? ORDER BY id DESC LIMIT ?", beforeOrAll(before), limit)
+}
+
+func (s *Store) readRuns(ctx context.Context, where string, args ...any) ([]Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	runs, err := queryAll(ctx, s.sql, func(rows *sql.Rows, r *Run) error {
+		var (
+			requested, started, finished int64
+			report                       []byte
+		)
+		err := rows.Scan(&r.ID, &r.Kind, &r.State, &r.DryRun, &r.Owner, &r.Error, &report, &requested, &started, &finished)
+		if err != nil {
+			return err
 		}
+		r.RequestedAt, r.StartedAt, r.FinishedAt = fromMicros(requested), fromNullable(started), fromNullable(finished)
+		if report == nil {
+			return nil
+		}
+		return wrap(fmt.Sprintf("read the report of run %d", r.ID), json.Unmarshal(report, &r.Report))
+	}, `SELECT id, kind, state, dry_run, COALESCE(owner, ''), COALESCE(last_error, ''), report,
+		`+micros1970("requested_at")+`, COALESCE(`+micros1970("started_at")+`, -1), COALESCE(`+micros1970("finished_at")+`, -1)
+		FROM outbox_reconcile_runs WHERE `+where, args...)
+	if err != nil {
+		return nil, fmt.Errorf("look up runs of the reconciler: %w", err)
 	}
-	return r, nil
+	return runs, nil
 }
 
 // requested is a run that waits to be executed.

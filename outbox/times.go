@@ -20,3 +20,11 @@ func micros1970(expr string) string {
 }
 
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
+
+// fromNullable is fromMicros for a column that may be NULL, read as -1: the zero time.
+func fromNullable(us int64) time.Time {
+	if us < 0 {
+		return time.Time{}
+	}
+	return fromMicros(us)
+}

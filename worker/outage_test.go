@@ -69,7 +69,8 @@ func TestScenario24_OutageSpendsNoAttempts(t *testing.T) {
 	p.exec(t, `UPDATE outbox_messages SET headers = NULL WHERE payload = 'bad'`)
 	mended.Store(true)
 	for _, id := range ids {
-		require.NoError(t, p.store.Requeue(t.Context(), id))
+		_, err := p.store.Operator(outbox.OperatorConfig{}).Act(t.Context(), outbox.Actor{Name: "ann", Via: "test"}, id, outbox.Command{Action: outbox.ActRequeue})
+		require.NoError(t, err)
 	}
 	require.Eventually(t, func() bool { return p.inState(t, outbox.Done) == good+bad }, patience, tick)
 	p.requireOnce(t, good+bad)

@@ -3,7 +3,8 @@
 -- live_key equals message_key while the row is scheduled, published or dead, else NULL, so that a key is free again
 -- once its message has ended. Every write that makes a row scheduled sets available_at to the statement's time or
 -- later: the relay's low-water mark relies on it.
--- last_error is of the attempts and repairs that are counted, also when the row is done; it goes when they start at 0 again.
+-- last_error is of the attempts and repairs that are counted, also when the row is done; it goes when they start at 0 again. failed_at is when it was
+-- written: rarely, so that what is written for each message stays as large as it is.
 -- begins counts, since the last attempt, effects of redelivered messages that have begun and not come to an end.
 -- The constraints keep out what would stop every relay or be passed over by all of them, which only a write by hand can make.
 -- published_at is 1970 rather than NULL before the first publish, so that settling a row does not change its size:
@@ -30,6 +31,7 @@ CREATE TABLE IF NOT EXISTS outbox_messages (
   headers       BLOB             NULL,
   payload       MEDIUMBLOB       NOT NULL,
   last_error    VARCHAR(1000)    NULL,
+  failed_at     DATETIME(6)      NULL,
   created_at    DATETIME(6)      NOT NULL,
   published_at  DATETIME(6)      NOT NULL DEFAULT '1970-01-01 00:00:00',
   finished_at   DATETIME(6)      NULL,

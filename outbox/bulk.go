@@ -1,0 +1,115 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// Bulk is a command for all messages that a filter picks.
+type Bulk struct {
+	Command
+	// Filter must pick by something: a bulk over everything is a slip.
+	Filter Filter
+	// After is where another bulk of the same filter has stopped (BulkResult.Next); empty: from the beginning.
+	After string
+	// Limit is the most messages that are matched. 1 to MaxBulk.
+	Limit int
+	// DryRun changes nothing and tells what would be matched.
+	DryRun bool
+}
+
+// MaxBulk is the most messages that one bulk matches.
+const MaxBulk = 10_000
+
+// BulkResult is what came of a bulk.
+type BulkResult struct {
+	Matched   int // in a state for the command
+	Changed   int // by the command; what has moved on since it was read, or is locked by somebody, is not
+	Protected int // of those matched, what the application does not want changed
+	// Why is what the application said of the first of those.
+	Why string
+	// Next is where the next bulk goes on; empty: everything was seen.
+	Next string
+}
+
+const (
+	// How many messages one transaction of a bulk changes.
+	bulkRows = 200
+	// After how long a bulk stops and says where to go on. A request that brings it about has its own deadline.
+	bulkTime = 8 * time.Second
+)
+
+// Bulk does a command to the messages that a filter picks and that are in a state for it, each at most once. It works in transactions of 200
+// rows: each row is changed if it is still as it was read (by its revision) and nobody holds it locked, together with its audit
+// entry. When ctx ends, or after 8 s, it stops between two transactions: what is done is done, and the result says where to go on.
+//
+// It returns an error that wraps ErrInvalidMessage for a bulk that breaks a rule; one without a filter does.
+func (o *Operator) Bulk(ctx context.Context, by Actor, b Bulk) (res BulkResult, err error) {
+	if err := errors.Join(by.check(), b.check()); err != nil {
+		return res, err
+	}
+	began := time.Now()
+	seen := map[int64]bool{} // what was moved to a later time may be met again
+	b.Filter.among = b.Action.states()
+	for res.Next = b.After; ; {
+		page, err := o.List(ctx, b.Filter, res.Next, min(bulkRows, b.Limit-res.Matched))
+		if err != nil {
+			return res, err
+		}
+		if err := o.bulkPage(ctx, by, b, page.Messages, seen, &res); err != nil {
+			return res, err
+		}
+		res.Next = page.Next
+		if res.Next == "" || res.Matched == b.Limit || time.Since(began) > bulkTime {
+			return res, nil
+		}
+	}
+}
+
+func (b *Bulk) check() error {
+	if err := errors.Join(b.Command.check(), b.Filter.check()); err != nil {
+		return err
+	}
+	switch {
+	case b.Filter.isZero():
+		return invalid("filter", "a bulk needs a filter")
+	case b.Limit < 1 || b.Limit > MaxBulk:
+		return invalid("limit", "limit %d is not in 1 to %d", b.Limit, MaxBulk)
+	case b.Filter.State != "" && !slices.Contains(b.Action.states(), b.Filter.State):
+		return invalid("state", "%s is for messages that are %s, not %s", b.Action, oneOf(b.Action.states()), b.Filter.State)
+	}
+	return nil
+}
+
+// bulkPage does a bulk's command to rows that it has not met before.
+func (o *Operator) bulkPage(ctx context.Context, by Actor, b Bulk, rows []Record, seen map[int64]bool, res *BulkResult) error {
+	var allowed []Record
+	for _, r := range rows {
+		if seen[r.ID] {
+			continue
+		}
+		seen[r.ID] = true
+		res.Matched++
+		err := o.cfg.Protect(ctx, b.Command, r)
+		protected, is := errors.AsType[*ProtectedError](err)
+		switch {
+		case is && res.Protected == 0:
+			res.Why = protected.Err.Error()
+			fallthrough
+		case is:
+			res.Protected++
+		case err != nil:
+			return err
+		default:
+			allowed = append(allowed, r)
+		}
+	}
+	if b.DryRun {
+		return nil
+	}
+	changed, err := o.change(ctx, by, b.Command, allowed, " SKIP LOCKED")
+	res.Changed += len(changed)
+	return err
+}

@@ -1,0 +1,190 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Verdict says in plain words whether all is well.
+type Verdict struct {
+	OK   bool
+	Text string // such as "all on time", or "7 late, oldest 3 min: broker unreachable since 12:04 UTC"
+	// Late is what is past its due time by more than 5 s and has taken no effect: not handed over, not taken effect, or waiting for
+	// another attempt. Of those that wait for an attempt, only those are known that are among the next to be handed over.
+	Late   Count
+	Oldest time.Duration // how late the most late of them is
+	Why    string        // what is the matter, as far as it can be told; empty: nothing is
+}
+
+const (
+	// How long after its due time a message without effect is late: a burst of some ten thousand is through by then.
+	lateFrom = 5 * time.Second
+	// Of the next messages of each shard, how many are looked at for those that wait for another attempt.
+	retriesLooked = 125
+)
+
+// lateness of what has had no effect yet.
+type overdue struct {
+	scheduled, published, retrying int
+	oldest                         time.Time // due time
+	lastError                      string    // of what waits for another attempt
+}
+
+func (o *Operator) verdict(ctx context.Context, v *Overview) (Verdict, error) {
+	late, err := o.late(ctx, v.Now)
+	if err != nil {
+		return Verdict{}, fmt.Errorf("look for what is late: %w", err)
+	}
+	verdict := Verdict{Late: upTo10k(late.scheduled + late.published + late.retrying)}
+	if !late.oldest.IsZero() {
+		verdict.Oldest = v.Now.Sub(late.oldest)
+	}
+	verdict.Why = late.why()
+	verdict.OK = verdict.Late.N == 0 && verdict.Why == "" && v.Counts[string(Dead)].N == 0
+	verdict.Text = verdict.text(v.Counts[string(Dead)])
+	return verdict, nil
+}
+
+func (d *Verdict) text(dead Count) string {
+	text := "all on time"
+	if d.Late.N > 0 {
+		text = fmt.Sprintf("%s late, oldest %s", d.Late, roughly(d.Oldest))
+	}
+	if dead.N > 0 {
+		text += fmt.Sprintf(", %s dead", dead)
+	}
+	if d.Why != "" {
+		text += ": " + d.Why
+	}
+	return text
+}
+
+// String is the count, with a plus where there are more.
+func (c Count) String() string {
+	if c.More {
+		return fmt.Sprintf("%d+", c.N)
+	}
+	return fmt.Sprint(c.N)
+}
+
+// roughly is a duration in the unit that fits.
+func roughly(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d d", int(d.Hours()/24))
+}
+
+func (l *overdue) why() string {
+	var reasons []string
+	if l.retrying > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d wait for another attempt (%s)", l.retrying, cmp.Or(clip(l.lastError), "no error is known")))
+	}
+	if l.scheduled > 0 {
+		reasons = append(reasons, "not handed over to the broker")
+	}
+	if l.published > 0 {
+		reasons = append(reasons, "handed over, and no effect yet")
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// late counts what is past its time, and finds the oldest.
+func (o *Operator) late(ctx context.Context, now time.Time) (l overdue, err error) {
+	before := now.Add(-lateFrom)
+	for _, of := range []struct {
+		state State
+		after time.Duration // of its due time, when it is looked at again
+		into  *int
+	}{{Scheduled, 0, &l.scheduled}, {Published, o.cfg.Grace, &l.published}} {
+		limit := dueText(before.Add(of.after))
+		args := append(append([]any{string(of.state)}, anys(everyShard())...), limit, countedRows+1)
+		// index: due (state, shard, available_at), and nothing but the index
+		if err := o.store.sql.QueryRowContext(ctx, `SELECT COUNT(*) FROM (SELECT id FROM outbox_messages FORCE INDEX (due)
+			WHERE state = ? AND shard IN (`+marks(shards)+`) AND available_at < ? LIMIT ?) AS some`, args...).Scan(of.into); err != nil {
+			return l, err
+		}
+		if *of.into == 0 {
+			continue
+		}
+		oldest, err := o.oldest(ctx, of.state, limit)
+		if err != nil {
+			return l, err
+		}
+		l.note(oldest)
+	}
+	retries, err := o.retries(ctx, now)
+	for _, r := range retries {
+		l.retrying++
+		if l.note(r.due) {
+			l.lastError = r.lastError
+		}
+	}
+	return l, err
+}
+
+// note takes a due time in, and tells whether it is the oldest.
+func (l *overdue) note(due time.Time) bool {
+	is := l.oldest.IsZero() || due.Before(l.oldest)
+	if is {
+		l.oldest = due
+	}
+	return is
+}
+
+// oldest is the due time of the row that is available for longest.
+func (o *Operator) oldest(ctx context.Context, state State, limit string) (time.Time, error) {
+	var (
+		branches []string
+		args     []any
+	)
+	for _, shard := range everyShard() {
+		// index: due (state, shard, available_at)
+		branches = append(branches, `(SELECT `+micros1970("due_at")+` AS due FROM outbox_messages FORCE INDEX (due)
+			WHERE state = ? AND shard = ? AND available_at < ? ORDER BY available_at LIMIT 1)`)
+		args = append(args, string(state), shard, limit)
+	}
+	var due int64
+	err := o.store.sql.QueryRowContext(ctx, `SELECT COALESCE(MIN(due), 0) FROM (`+strings.Join(branches, " UNION ALL ")+`) AS oldest`, args...).Scan(&due)
+	return fromMicros(due), err
+}
+
+type retry struct {
+	due       time.Time
+	lastError string
+}
+
+// retries are messages past their time that wait for another attempt, of those that are to be handed over next.
+func (o *Operator) retries(ctx context.Context, now time.Time) ([]retry, error) {
+	var (
+		branches []string
+		args     []any
+	)
+	for _, shard := range everyShard() {
+		// index: due (state, shard, available_at)
+		branches = append(branches, `(SELECT due, last_error FROM (SELECT `+micros1970("due_at")+` AS due, last_error
+			FROM outbox_messages FORCE INDEX (due) WHERE state = 'scheduled' AND shard = ? AND available_at >= ? AND available_at < ?
+			ORDER BY available_at LIMIT ?) AS next WHERE due < ?)`)
+		args = append(args, shard, dueText(now.Add(-lateFrom)), dueText(now.Add(o.store.longestPause())), retriesLooked, now.Add(-lateFrom).UnixMicro())
+	}
+	return queryAll(ctx, o.store.sql, func(rows *sql.Rows, r *retry) error {
+		var (
+			due       int64
+			lastError *string
+		)
+		err := rows.Scan(&due, &lastError)
+		if r.due = fromMicros(due); lastError != nil {
+			r.lastError = *lastError
+		}
+		return err
+	}, strings.Join(branches, " UNION ALL "), args...)
+}
