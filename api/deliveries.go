@@ -16,7 +16,7 @@ func (s *Server) askDelivery(c *gin.Context) (reply, error) {
 		return reply{}, err
 	}
 	d := outbox.Delivery{Store: q["store"]}
-	if d.ID, err = pathNumber(c, "id", idRule); err != nil {
+	if d.ID, err = pathNumber(c, idRule); err != nil {
 		return reply{}, err
 	}
 	if d.Generation, err = number("generation", q["generation"], generationRule); err != nil {
@@ -38,7 +38,7 @@ func (s *Server) finishDelivery(c *gin.Context) (reply, error) {
 	if _, err := query(c); err != nil {
 		return reply{}, err
 	}
-	id, err := pathNumber(c, "id", idRule)
+	id, err := pathNumber(c, idRule)
 	if err != nil {
 		return reply{}, err
 	}

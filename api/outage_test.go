@@ -47,6 +47,16 @@ func TestOutage_IsA503ThatSaysNothingOfTheInside(t *testing.T) {
 		{"POST", "/v1/deliveries/1/done", `{"generation":1}`},
 		{"POST", "/v1/admin/reconcile"},
 		{"GET", "/v1/admin/reconcile/1"},
+		{"GET", "/v1/admin/reconcile"},
+		{"GET", "/v1/admin/overview"},
+		{"GET", "/v1/admin/messages"},
+		{"GET", "/v1/admin/messages/1"},
+		{"POST", "/v1/admin/messages/1/cancel"},
+		{"POST", "/v1/admin/messages/bulk", `{"action":"cancel","filter":{"topic":"t"}}`},
+		{"GET", "/v1/admin/audit"},
+		{"GET", "/v1/admin/unrouted"},
+		{"GET", "/v1/admin/orders"},
+		{"GET", "/v1/admin/orders/" + no},
 	} {
 		began := time.Now()
 		a := s.do(r[0], r[1], r[2])
@@ -91,7 +101,7 @@ func TestDeadline_EndsARequestThatTheDatabaseHolds(t *testing.T) {
 // rest is every call that a test is not about; none is made.
 type rest interface {
 	api.Orders
-	api.Runs
+	api.Operator
 }
 
 // quiet is a gateway that no test uses.

@@ -26,7 +26,7 @@ func (s *Server) requestRun(c *gin.Context) (reply, error) {
 	if err := in.end(); err != nil {
 		return reply{}, err
 	}
-	id, err := s.runs.RequestRun(c.Request.Context(), scope)
+	id, err := s.ops.RequestRun(c.Request.Context(), scope)
 	if err != nil {
 		return reply{}, ledgerError(err)
 	}
@@ -38,11 +38,11 @@ func (s *Server) getRun(c *gin.Context) (reply, error) {
 	if _, err := query(c); err != nil {
 		return reply{}, err
 	}
-	id, err := pathNumber(c, "id", "must be the whole number that the request for the run was answered with")
+	id, err := pathNumber(c, "must be the whole number that the request for the run was answered with")
 	if err != nil {
 		return reply{}, err
 	}
-	run, err := s.runs.LookupRun(c.Request.Context(), id)
+	run, err := s.ops.LookupRun(c.Request.Context(), id)
 	if errors.Is(err, outbox.ErrNoRun) {
 		return reply{}, errNoRun
 	}

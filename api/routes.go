@@ -47,9 +47,7 @@ func (s *Server) routes() *gin.Engine {
 	v1.GET("/deliveries/:id", s.do(s.askDelivery))
 	v1.POST("/deliveries/:id/done", s.do(s.finishDelivery))
 
-	admin := e.Group("/v1/admin", s.access(s.operator))
-	admin.POST("/reconcile", s.do(s.requestRun))
-	admin.GET("/reconcile/:id", s.do(s.getRun))
+	s.adminRoutes(e.Group("/v1/admin", s.access(s.operator)))
 
 	// What is below /ui needs no token, but what it shows comes from /v1/admin.
 	ui := e.Group("/ui", pageHeaders)
@@ -80,13 +78,13 @@ func pathID(c *gin.Context, name string) (string, error) {
 	return id, nil
 }
 
-// pathNumber is a path value that must be a whole number above zero, as our answers write it.
-func pathNumber(c *gin.Context, name, rule string) (int64, error) {
-	text, err := pathID(c, name)
+// pathNumber is the id in a path, which must be a whole number above zero, as our answers write it.
+func pathNumber(c *gin.Context, rule string) (int64, error) {
+	text, err := pathID(c, "id")
 	if err != nil {
 		return 0, err
 	}
-	return number(name, text, rule)
+	return number("id", text, rule)
 }
 
 // number is a whole number above zero, written without anything that it does not need.

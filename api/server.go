@@ -29,13 +29,6 @@ type Orders interface {
 	Product(ctx context.Context, sku string) (model.Product, error)
 }
 
-// Runs is what the API needs to have the reconciler run by a worker; *outbox.Store has it. It must be safe for concurrent use and
-// return when ctx ends.
-type Runs interface {
-	RequestRun(ctx context.Context, scope outbox.Scope) (id int64, err error)
-	LookupRun(ctx context.Context, id int64) (outbox.Run, error)
-}
-
 // Messages is what the message gateway needs of the ledger; outbox.Direct has it. Its errors are those of package outbox. It must be
 // safe for concurrent use and return when ctx ends.
 type Messages interface {
@@ -89,7 +82,8 @@ type Server struct {
 	cfg        Config
 	orders     Orders
 	messages   Messages
-	runs       Runs
+	ops        Operator
+	overview   *snapshot
 	ready      func(ctx context.Context) error
 	http       *http.Server
 	metrics    *httpMetrics
@@ -100,11 +94,11 @@ type Server struct {
 	limits     limits
 }
 
-// New returns a server for orders, messages and runs. It is ready while ready, which must keep to its context, returns nil; clients are told of
+// New returns a server for orders, messages and operators. It is ready while ready, which must keep to its context, returns nil; clients are told of
 // ErrNoTables, and of any other error that the service cannot answer for now. New does no I/O.
-func New(cfg Config, orders Orders, messages Messages, runs Runs, ready func(ctx context.Context) error) (*Server, error) {
-	if orders == nil || messages == nil || runs == nil || ready == nil {
-		return nil, errors.New("api: orders, messages, runs and a readiness check are required")
+func New(cfg Config, orders Orders, messages Messages, ops Operator, ready func(ctx context.Context) error) (*Server, error) {
+	if orders == nil || messages == nil || ops == nil || ready == nil {
+		return nil, errors.New("api: orders, messages, operators' calls and a readiness check are required")
 	}
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:8080"
@@ -133,7 +127,7 @@ func New(cfg Config, orders Orders, messages Messages, runs Runs, ready func(ctx
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, orders: orders, messages: messages, runs: runs, ready: ready, metrics: metrics,
+		cfg: cfg, orders: orders, messages: messages, ops: ops, overview: newSnapshot(), ready: ready, metrics: metrics,
 		apiToken: newToken(cfg.APIToken), adminToken: newToken(cfg.AdminToken), sessions: sessions,
 		limits: newLimits(cfg),
 	}

@@ -56,13 +56,13 @@ func openShop(tb testing.TB, dsn string, cfg api.Config) *shop {
 	require.NoError(tb, err)
 	orders, err := ordering.New(g, store, ordering.Config{})
 	require.NoError(tb, err)
-	server := newServer(tb, cfg, orders, store.Direct(), store, db.PingContext)
+	server := newServer(tb, cfg, orders, store.Direct(), store.Operator(outbox.OperatorConfig{Protect: orders.Protect}), db.PingContext)
 	return &shop{t: tb, gorm: g, db: db, store: store, orders: orders, server: server}
 }
 
 // newServer makes every server of these tests: whatever it answers, also over a connection, is held against the OpenAPI document.
 func newServer(
-	tb testing.TB, cfg api.Config, orders api.Orders, messages api.Messages, runs api.Runs, ready func(context.Context) error,
+	tb testing.TB, cfg api.Config, orders api.Orders, messages api.Messages, runs api.Operator, ready func(context.Context) error,
 ) *api.Server {
 	tb.Helper()
 	server, err := api.New(cfg, orders, messages, runs, ready)
@@ -180,7 +180,7 @@ func (s *shop) contents(ctx context.Context) string {
 	var all strings.Builder
 	for _, table := range []string{
 		"orders", "order_items", "products", "stock_movements", "payments", "refunds", "effects", "idempotency_keys", "outbox_messages",
-		"outbox_reconcile_runs",
+		"outbox_reconcile_runs", "outbox_audit",
 	} {
 		all.WriteString(table + "\n")
 		s.dump(ctx, &all, "SELECT * FROM "+table+" ORDER BY 1, 2")

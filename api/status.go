@@ -36,6 +36,7 @@ var (
 
 	errMessageTooLarge = errors.New("api: the body is larger than 524288 bytes")
 	errNoMessage       = errors.New("api: there is no live message of this topic and key; one that has ended is found by its id")
+	errNoMessageID     = errors.New("api: no message has this id, or it has been purged")
 	errNoDelivery      = errors.New("api: no message has this id and generation")
 	errMessageExists   = errors.New("api: a live message has this topic and key, and If-None-Match asks for none")
 	errOrderTopic      = errors.New("api: messages of this topic belong to the order service")
@@ -116,6 +117,12 @@ func describe(err error) problem {
 	if limit, ok := errors.AsType[*limitError](err); ok {
 		return problem{"too-many-requests", "Too many requests", http.StatusTooManyRequests, strings.TrimPrefix(limit.Error(), "api: "), nil}
 	}
+	if protected, ok := errors.AsType[*outbox.ProtectedError](err); ok {
+		return problem{"message-protected", "The message is protected", http.StatusConflict, protected.Err.Error(), nil}
+	}
+	if errors.Is(err, outbox.ErrWrongState) {
+		return problem{"wrong-state", "Wrong state", http.StatusConflict, strings.TrimPrefix(err.Error(), "outbox: "), nil}
+	}
 	if short, ok := errors.AsType[*model.OutOfStockError](err); ok {
 		return problem{"out-of-stock", "Out of stock", http.StatusConflict, short.Error(), nil}
 	}
@@ -142,6 +149,7 @@ func describe(err error) problem {
 		{errNoLogin, "no-login", "There is no login", http.StatusConflict},
 		{errNoAdmin, "admin-token-not-set", "The admin token is not set", http.StatusForbidden},
 		{errNoMessage, "no-such-message", "No such message", http.StatusNotFound},
+		{errNoMessageID, "no-such-message", "No such message", http.StatusNotFound},
 		{errNoDelivery, "no-such-delivery", "No such delivery", http.StatusNotFound},
 		{errMessageExists, "message-exists", "The message exists", http.StatusPreconditionFailed},
 		{errOrderTopic, "topic-reserved", "The topic is reserved", http.StatusForbidden},

@@ -130,7 +130,7 @@ func startAPI(ctx context.Context, led *ledger, store *outbox.Store) (webShop, e
 	if err != nil {
 		return webShop{}, err
 	}
-	server, err := api.New(api.Config{Log: slog.New(slog.NewJSONHandler(nowhere, nil))}, orders, store.Direct(), store, led.sql.PingContext) //nolint:contextcheck // requests have contexts of their own
+	server, err := api.New(api.Config{Log: slog.New(slog.NewJSONHandler(nowhere, nil))}, orders, store.Direct(), store.Operator(outbox.OperatorConfig{}), led.sql.PingContext) //nolint:contextcheck // requests have contexts of their own
 	if err != nil {
 		return webShop{}, errors.Join(err, nowhere.Close())
 	}

@@ -58,6 +58,7 @@ type Order struct {
 	Total       int64  // in minor units
 	Refunded    int64  // sum of the refund records, in minor units
 	DueAt       time.Time
+	MessageID   int64     // of the message that closes it
 	FirstDueAt  time.Time // the due time that it was placed with
 	RemindedAt  time.Time // when its buyer was last reminded
 	CreatedAt   time.Time

@@ -65,8 +65,8 @@ func note(ctx context.Context, tx *sql.Tx, by Actor, c Command, rows []Record) e
 		values[i] = "(UTC_TIMESTAMP(6), ?, ?, ?, ?, ?, ?, ?)"
 		args = append(args, by.Name, []byte(by.Via), []byte(c.Action), r.ID, []byte(r.Topic), bytesOrNil(r.Key), cleanText(detail(c, &r)))
 	}
-	insert := `INSERT INTO outbox_audit (acted_at, actor, via, action, message_id, topic, message_key, detail) VALUES ` + strings.Join(values, ", ")
-	_, err := tx.ExecContext(ctx, insert, args...)
+	_, err := execCount(ctx, tx, `INSERT INTO outbox_audit
+			(acted_at, actor, via, action, message_id, topic, message_key, detail) VALUES `+strings.Join(values, ", "), args...)
 	return wrap("write audit entries", err)
 }
 

@@ -192,11 +192,13 @@ func (o *Operator) change(ctx context.Context, by Actor, c Command, rows []Recor
 		for i, r := range changed {
 			ids[i] = r.ID
 		}
-		update := "UPDATE outbox_messages SET " + set + " WHERE id IN (" + marks(len(ids)) + ")" // index: primary
-		if _, err := tx.ExecContext(ctx, update, append(slices.Clone(args), ids...)...); err != nil {
+		// First the entries, so that what comes of the command is later in a story.
+		if err := note(ctx, tx, by, c, changed); err != nil {
 			return err
 		}
-		return note(ctx, tx, by, c, changed)
+		// index: primary
+		_, err := execCount(ctx, tx, "UPDATE outbox_messages SET "+set+" WHERE id IN ("+marks(len(ids))+")", append(slices.Clone(args), ids...)...)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s messages: %w", c.Action, err)
@@ -265,4 +267,19 @@ func oneOf(states []State) (text string) {
 		text += string(s)
 	}
 	return text
+}
+
+// RequestRun is Store.RequestRun.
+func (o *Operator) RequestRun(ctx context.Context, scope Scope) (int64, error) {
+	return o.store.RequestRun(ctx, scope)
+}
+
+// LookupRun is Store.LookupRun.
+func (o *Operator) LookupRun(ctx context.Context, id int64) (Run, error) {
+	return o.store.LookupRun(ctx, id)
+}
+
+// Runs is Store.Runs.
+func (o *Operator) Runs(ctx context.Context, before int64, limit int) ([]Run, error) {
+	return o.store.Runs(ctx, before, limit)
 }

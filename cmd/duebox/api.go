@@ -56,7 +56,7 @@ func runAPI(c *cobra.Command, level string) error {
 		Addr: cfg.HTTPAddr, APIToken: cfg.APIToken.Reveal(), AdminToken: cfg.AdminToken.Reveal(),
 		Rate: cfg.RateLimit, RateUnknown: cfg.RateLimitUnknown,
 		Registry: registry, Log: log, DrainTimeout: cfg.DrainTimeout,
-	}, shop, store.Direct(), store, func(ctx context.Context) error { return askTables(ctx, pool) })
+	}, shop, store.Direct(), newOperator(store, shop, cfg), func(ctx context.Context) error { return askTables(ctx, pool) })
 	if err != nil {
 		return fail(wentWrong, err)
 	}

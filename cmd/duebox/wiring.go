@@ -81,6 +81,11 @@ func newShop(db *gorm.DB, store *outbox.Store, cfg config.Config) (*ordering.Ser
 	})
 }
 
+// newOperator is what the API and the commands for operators call: both let the same through.
+func newOperator(store *outbox.Store, shop *ordering.Service, cfg config.Config) *outbox.Operator {
+	return store.Operator(outbox.OperatorConfig{Grace: cfg.Grace, Protect: shop.Protect})
+}
+
 // newRegistry holds what every process shows of itself.
 func newRegistry() *prometheus.Registry {
 	version, revision := build()

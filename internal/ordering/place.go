@@ -77,6 +77,7 @@ func (s *Service) place(ctx context.Context, tx *gorm.DB, no string, d model.Dra
 	if err != nil {
 		return model.Order{}, err
 	}
+	o.MessageID = id
 	if at, ok := s.remindAt(o.DueAt, now); ok {
 		if _, err := s.enqueue(ctx, tx, model.TopicRemind, no, at); err != nil {
 			return model.Order{}, err

@@ -62,14 +62,14 @@ func load(tx *gorm.DB, no string) (model.Order, error) {
 func loadAll(tx *gorm.DB, where string, args ...any) ([]model.Order, error) {
 	var rows []struct {
 		No, Kind, UserID, Status, CloseReason string
-		Total, Refunded                       int64
+		MessageID, Total, Refunded            int64
 		DueUs, FirstDueUs, CreatedUs          int64
 		RemindedUs, PaidUs, ClosedUs          *int64
 		SKU                                   string
 		Quantity, Price                       int64
 	}
 	err := tx.Raw(`SELECT o.*, i.sku, i.quantity, i.price FROM (
-			SELECT no, kind, user_id, status, COALESCE(close_reason, '') AS close_reason, total,
+			SELECT no, message_id, kind, user_id, status, COALESCE(close_reason, '') AS close_reason, total,
 				(SELECT COALESCE(SUM(amount), 0) FROM refunds WHERE order_no = orders.no) AS refunded,
 				`+micros("due_at")+` AS due_us, `+micros("COALESCE(first_due_at, due_at)")+` AS first_due_us, `+micros("created_at")+` AS created_us,
 				`+micros("reminded_at")+` AS reminded_us, `+micros("paid_at")+` AS paid_us, `+micros("closed_at")+` AS closed_us
@@ -82,7 +82,7 @@ func loadAll(tx *gorm.DB, where string, args ...any) ([]model.Order, error) {
 	for _, row := range rows {
 		if len(orders) == 0 || orders[len(orders)-1].No != row.No {
 			orders = append(orders, model.Order{
-				No: row.No, Kind: model.Kind(row.Kind), User: row.UserID, Status: model.Status(row.Status),
+				No: row.No, MessageID: row.MessageID, Kind: model.Kind(row.Kind), User: row.UserID, Status: model.Status(row.Status),
 				CloseReason: model.CloseReason(row.CloseReason), Total: row.Total, Refunded: row.Refunded,
 				DueAt: fromMicros(row.DueUs), FirstDueAt: fromMicros(row.FirstDueUs), CreatedAt: fromMicros(row.CreatedUs),
 				RemindedAt: fromNullable(row.RemindedUs), PaidAt: fromNullable(row.PaidUs), ClosedAt: fromNullable(row.ClosedUs),
