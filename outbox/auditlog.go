@@ -58,12 +58,12 @@ func (o *Operator) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, erro
 }
 
 // note writes an audit entry for each of rows, which are as they were before.
-func note(ctx context.Context, tx *sql.Tx, by Actor, c Command, rows []Record) error {
+func note(ctx context.Context, tx *sql.Tx, by Actor, c Command, rows []version) error {
 	values := make([]string, len(rows))
 	args := make([]any, 0, 7*len(rows))
 	for i, r := range rows {
 		values[i] = "(UTC_TIMESTAMP(6), ?, ?, ?, ?, ?, ?, ?)"
-		args = append(args, by.Name, []byte(by.Via), []byte(c.Action), r.ID, []byte(r.Topic), bytesOrNil(r.Key), cleanText(detail(c, &r)))
+		args = append(args, by.Name, []byte(by.Via), []byte(c.Action), r.ID, []byte(r.Topic), bytesOrNil(r.Key), cleanText(detail(c, &r.Record)))
 	}
 	_, err := execCount(ctx, tx, `INSERT INTO outbox_audit
 			(acted_at, actor, via, action, message_id, topic, message_key, detail) VALUES `+strings.Join(values, ", "), args...)

@@ -54,14 +54,14 @@ func (o *Operator) Bulk(ctx context.Context, by Actor, b Bulk) (res BulkResult, 
 	seen := map[int64]bool{} // what was moved to a later time may be met again
 	b.Filter.among = b.Action.states()
 	for res.Next = b.After; ; {
-		page, err := o.List(ctx, b.Filter, res.Next, min(bulkRows, b.Limit-res.Matched))
+		rows, next, err := o.list(ctx, &b.Filter, res.Next, min(bulkRows, b.Limit-res.Matched))
 		if err != nil {
 			return res, err
 		}
-		if err := o.bulkPage(ctx, by, b, page.Messages, seen, &res); err != nil {
+		if err := o.bulkPage(ctx, by, b, rows, seen, &res); err != nil {
 			return res, err
 		}
-		res.Next = page.Next
+		res.Next = next
 		if res.Next == "" || res.Matched == b.Limit || time.Since(began) > bulkTime {
 			return res, nil
 		}
@@ -84,15 +84,15 @@ func (b *Bulk) check() error {
 }
 
 // bulkPage does a bulk's command to rows that it has not met before.
-func (o *Operator) bulkPage(ctx context.Context, by Actor, b Bulk, rows []Record, seen map[int64]bool, res *BulkResult) error {
-	var allowed []Record
+func (o *Operator) bulkPage(ctx context.Context, by Actor, b Bulk, rows []version, seen map[int64]bool, res *BulkResult) error {
+	var allowed []version
 	for _, r := range rows {
 		if seen[r.ID] {
 			continue
 		}
 		seen[r.ID] = true
 		res.Matched++
-		err := o.cfg.Protect(ctx, b.Command, r)
+		err := o.cfg.Protect(ctx, b.Command, r.Record)
 		protected, is := errors.AsType[*ProtectedError](err)
 		switch {
 		case is && res.Protected == 0:

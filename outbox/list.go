@@ -121,25 +121,34 @@ func (o *Operator) List(ctx context.Context, f Filter, after string, limit int) 
 	if limit < 1 || limit > MaxPage {
 		return MessagePage{}, invalid("limit", "limit %d is not in 1 to %d", limit, MaxPage)
 	}
-	walks := o.walks(&f)
+	rows, next, err := o.list(ctx, &f, after, limit)
+	page := MessagePage{Messages: make([]Record, len(rows)), Next: next}
+	for i, r := range rows {
+		page.Messages[i] = r.Record
+	}
+	return page, err
+}
+
+// list is List of a filter and a limit that have been checked.
+func (o *Operator) list(ctx context.Context, f *Filter, after string, limit int) (rows []version, next string, err error) {
+	walks := o.walks(f)
 	at, err := parsePlace(after, len(walks))
 	if err != nil {
-		return MessagePage{}, err
+		return nil, "", err
 	}
 	l := listing{store: o.store, limit: limit, at: at, budget: listRows}
 	l.where, l.args = f.where()
 	step := limit
 	for l.at.Walk < len(walks) && l.budget > 0 && len(l.page) < limit {
 		if err := l.goOn(ctx, walks[l.at.Walk], min(step, l.budget)); err != nil {
-			return MessagePage{}, fmt.Errorf("list messages: %w", err)
+			return nil, "", fmt.Errorf("list messages: %w", err)
 		}
 		step *= 4
 	}
-	page := MessagePage{Messages: l.page}
 	if l.at.Walk < len(walks) {
-		page.Next = l.at.String()
+		next = l.at.String()
 	}
-	return page, nil
+	return l.page, next, nil
 }
 
 // listing is a page that is being filled.
@@ -148,7 +157,7 @@ type listing struct {
 	where  string
 	args   []any
 	limit  int
-	page   []Record
+	page   []version
 	at     place // where to go on
 	budget int   // rows that may still be looked at
 }
@@ -188,7 +197,7 @@ func (l *listing) step(ctx context.Context, w walk, n int) (step, error) {
 }
 
 // fetch reads those of rows that the filter picks, by id.
-func (l *listing) fetch(ctx context.Context, rows []place) (map[int64]Record, error) {
+func (l *listing) fetch(ctx context.Context, rows []place) (map[int64]version, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	args := make([]any, 0, len(rows)+len(l.args))
@@ -196,9 +205,9 @@ func (l *listing) fetch(ctx context.Context, rows []place) (map[int64]Record, er
 		args = append(args, p.ID)
 	}
 	// index: primary
-	records, err := queryAll(ctx, l.store.sql, func(rows *sql.Rows, r *Record) error { return readRecord(rows, r) },
-		`SELECT `+recordColumns()+` FROM outbox_messages FORCE INDEX (PRIMARY) WHERE id IN (`+marks(len(rows))+`)`+l.where, append(args, l.args...)...)
-	found := make(map[int64]Record, len(records))
+	records, err := queryAll(ctx, l.store.sql, func(rows *sql.Rows, v *version) error { return readRecord(rows, &v.Record, &v.revision) },
+		`SELECT `+recordColumns()+`, revision FROM outbox_messages FORCE INDEX (PRIMARY) WHERE id IN (`+marks(len(rows))+`)`+l.where, append(args, l.args...)...)
+	found := make(map[int64]version, len(records))
 	for _, r := range records {
 		found[r.ID] = r
 	}

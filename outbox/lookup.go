@@ -38,7 +38,11 @@ type Record struct {
 	FailedAt    time.Time // when LastError was written; zero: never
 	PublishedAt time.Time // last; zero: never
 	FinishedAt  time.Time // zero: not yet
+}
 
+// version is a record with the revision that every compare-and-set asks for.
+type version struct {
+	Record
 	revision int64
 }
 
@@ -76,7 +80,7 @@ func lookup(ctx context.Context, c conn, where string, args ...any) (r Record, e
 
 // recordColumns is what readRecord reads.
 func recordColumns() string {
-	return `id, topic, COALESCE(message_key, ''), state, generation, revision, attempts, publishes, repairs, untracked,
+	return `id, topic, COALESCE(message_key, ''), state, generation, attempts, publishes, repairs, untracked,
 		COALESCE(last_error, ''), ` + micros1970("due_at") + `, COALESCE(` + micros1970("available_at") + `, -1), ` + micros1970("created_at") + `,
 		COALESCE(` + micros1970("failed_at") + `, -1), ` + micros1970("published_at") + `, COALESCE(` + micros1970("finished_at") + `, -1)`
 }
@@ -87,7 +91,7 @@ type row interface{ Scan(into ...any) error }
 func readRecord(from row, r *Record, more ...any) error {
 	var due, available, created, failed, published, finished int64
 	err := from.Scan(append([]any{
-		&r.ID, &r.Topic, &r.Key, &r.State, &r.Generation, &r.revision, &r.Attempts, &r.Publishes, &r.Repairs, &r.Untracked,
+		&r.ID, &r.Topic, &r.Key, &r.State, &r.Generation, &r.Attempts, &r.Publishes, &r.Repairs, &r.Untracked,
 		&r.LastError, &due, &available, &created, &failed, &published, &finished,
 	}, more...)...)
 	if err != nil {

@@ -145,16 +145,16 @@ func (o *Operator) Act(ctx context.Context, by Actor, id int64, c Command) (Reco
 		return Record{}, err
 	}
 	for range actTries {
-		r, err := o.store.LookupID(ctx, id)
+		r, err := o.version(ctx, id)
 		if err != nil {
-			return r, err
+			return Record{}, err
 		}
-		if err := o.judge(ctx, c, &r); err != nil {
-			return r, err
+		if err := o.judge(ctx, c, &r.Record); err != nil {
+			return Record{}, err
 		}
-		changed, err := o.change(ctx, by, c, []Record{r}, "")
+		changed, err := o.change(ctx, by, c, []version{r}, "")
 		if err != nil {
-			return r, err
+			return Record{}, err
 		}
 		if len(changed) > 0 {
 			return o.store.LookupID(ctx, id)
@@ -166,6 +166,17 @@ func (o *Operator) Act(ctx context.Context, by Actor, id int64, c Command) (Reco
 // actTries is how often Act looks again at a message that has changed since it was read.
 const actTries = 5
 
+func (o *Operator) version(ctx context.Context, id int64) (v version, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	// index: primary
+	err = readRecord(o.store.sql.QueryRowContext(ctx, "SELECT "+recordColumns()+", revision FROM outbox_messages WHERE id = ?", id), &v.Record, &v.revision)
+	if errors.Is(err, sql.ErrNoRows) {
+		return v, ErrNoMessage
+	}
+	return v, wrap("look up message", err)
+}
+
 // judge says why a command cannot be done to a message, or nil.
 func (o *Operator) judge(ctx context.Context, c Command, r *Record) error {
 	if !slices.Contains(c.Action.states(), r.State) {
@@ -176,7 +187,7 @@ func (o *Operator) judge(ctx context.Context, c Command, r *Record) error {
 
 // change does a command to those of rows whose revision is still the one that was read, in one transaction with their audit entries,
 // and returns them. Lock is how the rows are locked beyond FOR UPDATE.
-func (o *Operator) change(ctx context.Context, by Actor, c Command, rows []Record, lock string) (changed []Record, err error) {
+func (o *Operator) change(ctx context.Context, by Actor, c Command, rows []version, lock string) (changed []version, err error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
@@ -224,7 +235,7 @@ func (o *Operator) set(c Command) (set string, args []any) {
 }
 
 // unchanged locks rows and returns those whose revision is still the one that was read.
-func (o *Operator) unchanged(ctx context.Context, tx *sql.Tx, rows []Record, lock string) (same []Record, err error) {
+func (o *Operator) unchanged(ctx context.Context, tx *sql.Tx, rows []version, lock string) (same []version, err error) {
 	ids := make([]any, len(rows))
 	for i, r := range rows {
 		ids[i] = r.ID

@@ -92,7 +92,7 @@ func TestExtend_RevivesADeadMessage(t *testing.T) {
 	_, err := s.Extend(t.Context(), o.No, due)
 	require.NoError(t, err)
 	m := s.message("", o.No)
-	require.Equal(t, outbox.Record{ID: m.ID, Topic: model.TopicExpire, Key: o.No, State: outbox.Scheduled, Generation: 2, DueAt: due, CreatedAt: m.CreatedAt}, m)
+	require.Equal(t, outbox.Record{ID: m.ID, Topic: model.TopicExpire, Key: o.No, State: outbox.Scheduled, Generation: 2, DueAt: due, AvailableAt: due, CreatedAt: m.CreatedAt}, m)
 	require.Equal(t, outbox.OutcomeDone, s.expireNow(o.No))
 	require.Equal(t, model.Closed, s.order(o.No).Status)
 }
