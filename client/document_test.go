@@ -28,6 +28,20 @@ var left = map[string]string{
 	"logIn":        "for the page",
 	"getSession":   "for the page",
 	"logOut":       "for the page",
+
+	"getOverview":          "for the operator's page and duebox outbox",
+	"listMessages":         "for the operator's page and duebox outbox",
+	"actOnMessages":        "for the operator's page and duebox outbox",
+	"getStory":             "for the operator's page and duebox outbox",
+	"requeueMessage":       "for the operator's page and duebox outbox",
+	"cancelMessage":        "for the operator's page and duebox outbox",
+	"rescheduleMessage":    "for the operator's page and duebox outbox",
+	"publishMessageNow":    "for the operator's page and duebox outbox",
+	"listAudit":            "for the operator's page and duebox outbox",
+	"listUnrouted":         "for the operator's page and duebox outbox",
+	"findOrders":           "for the operator's page and duebox outbox",
+	"getOrderWithMessages": "for the operator's page and duebox outbox",
+	"listRuns":             "for the operator's page and duebox outbox",
 }
 
 type document struct {

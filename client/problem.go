@@ -29,6 +29,7 @@ const (
 	Internal             ProblemType = "internal"
 	InvalidInput         ProblemType = "invalid-input"
 	MessageExists        ProblemType = "message-exists"
+	MessageProtected     ProblemType = "message-protected"
 	MethodNotAllowed     ProblemType = "method-not-allowed"
 	NoLogin              ProblemType = "no-login"
 	NoSuchDelivery       ProblemType = "no-such-delivery"
@@ -50,6 +51,7 @@ const (
 	Unavailable          ProblemType = "unavailable"
 	UnsupportedMediaType ProblemType = "unsupported-media-type"
 	WrongAmount          ProblemType = "wrong-amount"
+	WrongState           ProblemType = "wrong-state"
 	WrongToken           ProblemType = "wrong-token"
 )
 
