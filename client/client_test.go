@@ -36,7 +36,7 @@ func serve(t *testing.T, cfg api.Config) (string, *outbox.Store) {
 	require.NoError(t, err)
 	orders, err := ordering.New(g, store, ordering.Config{})
 	require.NoError(t, err)
-	s, err := api.New(cfg, orders, store.Direct(), store, db.PingContext)
+	s, err := api.New(cfg, orders, store.Direct(), store.Operator(outbox.OperatorConfig{}), db.PingContext)
 	require.NoError(t, err)
 	server := httptest.NewServer(s.Handler())
 	t.Cleanup(server.Close)
