@@ -40,8 +40,10 @@ type metrics struct {
 	found       *prometheus.CounterVec
 	mended      *prometheus.CounterVec
 	connected   *prometheus.GaugeVec
+	connects    *prometheus.CounterVec
 	disconnects *prometheus.CounterVec
 	blocked     *prometheus.GaugeVec
+	blockedFor  map[string]*stopwatch // by role
 	malformed   *prometheus.CounterVec
 	overran     *prometheus.GaugeVec
 }
@@ -77,18 +79,25 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		found:       counter("duebox_reconcile_found_total", "What runs of the reconciler have found, by kind; what stays is found again.", "finding"),
 		mended:      counter("duebox_reconcile_mended_total", "What they have mended of it.", "finding"),
 		connected:   gauge("duebox_broker_connected", "1 while there is a connection for this role and everything is declared.", "role"),
+		connects:    counter("duebox_broker_connects_total", "Connections that have been made, by role.", "role"),
+		blockedFor:  map[string]*stopwatch{},
 		disconnects: counter("duebox_broker_disconnects_total", "Connections that have ended, by role.", "role"),
 		blocked:     gauge("duebox_broker_blocked", "1 while the broker takes no messages, for example because its memory is full.", "role"),
 		malformed:   counter("duebox_malformed_total", "Deliveries that could not be read and were kept for an operator.", "queue"),
 		overran:     gauge("duebox_overran_effects", "Effects that were given up because they did not return, and still run; nothing but a restart ends them.", "topic"),
 	}
-	for _, role := range []string{rabbitmq.RolePublisher, rabbitmq.RoleConsumer} {
+	for _, role := range roles() {
 		m.connected.WithLabelValues(role).Set(0)
+		m.connects.WithLabelValues(role).Add(0)
+		m.blockedFor[role] = &stopwatch{}
+		if err := r.Register(blockedTime(role, m.blockedFor[role])); err != nil {
+			return nil, err
+		}
 		m.disconnects.WithLabelValues(role).Add(0)
 		m.blocked.WithLabelValues(role).Set(0)
 	}
 	return m, register(r, m.published, m.confirm, m.deliveries, m.lateness, m.settled, m.moved, m.lostLeases, m.repairs, m.dead, m.runs,
-		m.runSeconds, m.lastRun, m.found, m.mended, m.connected, m.disconnects, m.blocked, m.malformed, m.overran)
+		m.runSeconds, m.lastRun, m.found, m.mended, m.connected, m.connects, m.disconnects, m.blocked, m.malformed, m.overran)
 }
 
 // preset makes every counter exist from the start: an alert on the increase of one that appears with its first count misses
@@ -149,6 +158,7 @@ func (m *metrics) watch(r prometheus.Registerer, w *Worker) error {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "duebox_broker_epoch", Help: "The life of the broker that was last found."},
 			func() float64 { return float64(w.publisher.State().Epoch) }),
 		collectors.NewDBStatsCollector(w.pool, "duebox"),
+		newLedgerMetrics(w.store, w.topics, w.cfg.Grace), newQueueMetrics(w.consumer),
 		strategyInfo(w, rabbitmq.Plugin), strategyInfo(w, rabbitmq.Hold), strategyInfo(w, rabbitmq.Tiers),
 	)
 }
@@ -218,14 +228,24 @@ func publishOutcome(err error) string {
 // broker is what the connections report to.
 func (m *metrics) broker() rabbitmq.Observer {
 	return rabbitmq.Observer{
-		Connected: func(role string) { m.connected.WithLabelValues(role).Set(1) },
+		Connected: func(role string) {
+			m.connected.WithLabelValues(role).Set(1)
+			m.connects.WithLabelValues(role).Inc()
+		},
 		Disconnected: func(role string, _ error) {
 			m.connected.WithLabelValues(role).Set(0)
 			m.blocked.WithLabelValues(role).Set(0)
+			m.blockedFor[role].stop()
 			m.disconnects.WithLabelValues(role).Inc()
 		},
-		Blocked:   func(role, _ string) { m.blocked.WithLabelValues(role).Set(1) },
-		Unblocked: func(role string) { m.blocked.WithLabelValues(role).Set(0) },
+		Blocked: func(role, _ string) {
+			m.blocked.WithLabelValues(role).Set(1)
+			m.blockedFor[role].start()
+		},
+		Unblocked: func(role string) {
+			m.blocked.WithLabelValues(role).Set(0)
+			m.blockedFor[role].stop()
+		},
 		Malformed: func(queue string) { m.malformed.WithLabelValues(queue).Inc() },
 	}
 }

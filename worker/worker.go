@@ -85,6 +85,7 @@ type Worker struct {
 	log        *slog.Logger
 	repeats    repeats
 	pool       *sql.DB
+	topics     []string
 	store      *outbox.Store
 	publisher  *rabbitmq.Publisher
 	relay      *outbox.Relay
@@ -153,6 +154,9 @@ func setDefaults(cfg *Config) {
 			*field = fallback
 		}
 	}
+	if cfg.Grace == 0 {
+		cfg.Grace = 30 * time.Second
+	}
 	if cfg.DrainTimeout == 0 {
 		cfg.DrainTimeout = 20 * time.Second
 	}
@@ -175,6 +179,7 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 	}
 	topics := slices.Sorted(maps.Keys(effects))
 	topics = append(topics, slices.Sorted(maps.Keys(cfg.BatchEffects))...)
+	w.topics = topics
 	w.publisher, err = rabbitmq.NewPublisher(broker, w.store, rabbitmq.PublisherConfig{Strategy: cfg.Strategy, Tiers: cfg.Tiers, Topics: topics})
 	if err != nil {
 		return err

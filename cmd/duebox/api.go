@@ -48,7 +48,7 @@ func runAPI(c *cobra.Command, level string) error {
 	if err != nil {
 		return fail(wentWrong, err)
 	}
-	shop, err := newShop(db, store, cfg)
+	shop, err := newShop(db, store, cfg, countOrders(registry))
 	if err != nil {
 		return fail(wentWrong, err)
 	}

@@ -80,7 +80,7 @@ func reconcile(c *cobra.Command, scope outbox.Scope, wait time.Duration) (outbox
 	if err != nil {
 		return outbox.Report{}, err
 	}
-	shop, err := newShop(db, store, cfg)
+	shop, err := newShop(db, store, cfg, nil)
 	if err != nil {
 		return outbox.Report{}, err
 	}

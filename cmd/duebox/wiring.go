@@ -74,10 +74,11 @@ func sets() []database.Set {
 	}
 }
 
-func newShop(db *gorm.DB, store *outbox.Store, cfg config.Config) (*ordering.Service, error) {
+// newShop has happened told what becomes of orders; nil: nobody.
+func newShop(db *gorm.DB, store *outbox.Store, cfg config.Config, happened func(ordering.Outcome, int64)) (*ordering.Service, error) {
 	return ordering.New(db, store, ordering.Config{
 		Normal: cfg.OrderTimeoutNormal, Flash: cfg.OrderTimeoutFlash, Presale: cfg.OrderTimeoutPresale,
-		RemindBefore: cfg.OrderRemindBefore, Retention: cfg.Retention,
+		RemindBefore: cfg.OrderRemindBefore, Retention: cfg.Retention, Happened: happened,
 	})
 }
 
@@ -97,6 +98,18 @@ func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
+}
+
+// countOrders shows in r what becomes of orders in this process: what callers do in the API, what effects do in the worker.
+func countOrders(r prometheus.Registerer) func(what ordering.Outcome, n int64) {
+	orders := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "duebox_orders_total", Help: "What has become of orders: placed, paid, closed, extended, reminded of, and refunds of money that they could not take.",
+	}, []string{"outcome"})
+	r.MustRegister(orders)
+	for _, what := range ordering.Outcomes() {
+		orders.WithLabelValues(string(what))
+	}
+	return func(what ordering.Outcome, n int64) { orders.WithLabelValues(string(what)).Add(float64(n)) }
 }
 
 // linkedVersion is set by the linker: -X main.linkedVersion=...

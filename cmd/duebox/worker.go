@@ -43,7 +43,8 @@ func runWorker(c *cobra.Command, level string) error {
 	if err != nil {
 		return fail(wentWrong, err)
 	}
-	shop, err := newShop(db, store, cfg)
+	registry := newRegistry()
+	shop, err := newShop(db, store, cfg, countOrders(registry))
 	if err != nil {
 		return fail(wentWrong, err)
 	}
@@ -58,7 +59,7 @@ func runWorker(c *cobra.Command, level string) error {
 			_, err := shop.Forget(ctx)
 			return err
 		}}},
-		Registry: newRegistry(), Log: log,
+		Registry: registry, Log: log,
 	})
 	if err != nil {
 		return fail(cannotBegin, err)

@@ -43,6 +43,9 @@ func (s *Service) Cancel(ctx context.Context, no string) (model.Order, error) {
 			}
 			return move(tx, release, no, o.Items)
 		})
+		if err == nil {
+			s.happened(ClosedByUser, 1)
+		}
 		return o, err
 	})
 }
@@ -69,7 +72,8 @@ func (s *Service) ExpireAll(ctx context.Context, tx *gorm.DB, ds []outbox.Delive
 	if err != nil || len(pending) == 0 {
 		return err
 	}
-	if _, err := closeOrders(tx, model.Timeout, pending...); err != nil {
+	closed, err := closeOrders(tx, model.Timeout, pending...)
+	if err != nil {
 		return fmt.Errorf("close %s: %w", ordersOf(ds), err)
 	}
 	lines, err := linesOf(tx, pending)
@@ -79,6 +83,7 @@ func (s *Service) ExpireAll(ctx context.Context, tx *gorm.DB, ds []outbox.Delive
 	if err != nil {
 		return fmt.Errorf("give back stock of %s: %w", ordersOf(ds), err)
 	}
+	outbox.AfterCommit(tx, func() { s.happened(ClosedByTimeout, closed) })
 	return nil
 }
 

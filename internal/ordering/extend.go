@@ -46,6 +46,9 @@ func (s *Service) Extend(ctx context.Context, no string, due time.Time) (model.O
 			o, err = load(tx, no)
 			return err
 		})
+		if err == nil {
+			s.happened(Extended, 1)
+		}
 		return o, err
 	})
 }

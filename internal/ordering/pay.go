@@ -79,6 +79,9 @@ func (s *Service) accept(ctx context.Context, no string, p model.Payment) (o mod
 		}
 		return move(tx, sell, no, o.Items)
 	})
+	if err == nil {
+		s.happened(Paid, 1)
+	}
 	return o, err
 }
 
@@ -96,6 +99,9 @@ func (s *Service) giveBack(ctx context.Context, no string, p model.Payment) (o m
 		o, err = load(tx, no)
 		return err
 	})
+	if err == nil {
+		s.happened(Refunded, 1)
+	}
 	return o, err
 }
 

@@ -33,6 +33,7 @@ func (s *Service) Place(ctx context.Context, d model.Draft, key string) (model.O
 		if err != nil {
 			return o, err
 		}
+		fresh := false
 		err = s.tx(ctx, func(tx *gorm.DB) error {
 			first := no
 			if key != "" {
@@ -40,7 +41,7 @@ func (s *Service) Place(ctx context.Context, d model.Draft, key string) (model.O
 					return err
 				}
 			}
-			if first != no {
+			if fresh = first == no; !fresh {
 				o, err = load(tx, first)
 				o = o.AsPlaced()
 				return err
@@ -48,6 +49,9 @@ func (s *Service) Place(ctx context.Context, d model.Draft, key string) (model.O
 			o, err = s.place(ctx, tx, no, d)
 			return err
 		})
+		if err == nil && fresh {
+			s.happened(Placed, 1)
+		}
 		return o, err
 	})
 }

@@ -30,6 +30,9 @@ func (s *Service) Remind(ctx context.Context, tx *gorm.DB, d outbox.Delivery) er
 	if err != nil {
 		return fmt.Errorf("remind of order %s: %w", no, err)
 	}
+	if reminded {
+		outbox.AfterCommit(tx, func() { s.happened(Reminded, 1) })
+	}
 	return nil
 }
 

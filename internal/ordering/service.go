@@ -23,6 +23,8 @@ type Config struct {
 	Retention time.Duration
 	// Deadline bounds one call, its repeats after deadlocks included. Default 10 s.
 	Deadline time.Duration
+	// Happened is told what has become of n orders, after the commit. It must return at once and be safe for concurrent use. Nil: nobody.
+	Happened func(what Outcome, n int64)
 }
 
 const (
