@@ -23,7 +23,7 @@ export GOWORK := off
 
 # What "duebox version" says; unknown where there is no git.
 VERSION     := $(or $(shell git describe --tags --always --dirty 2>/dev/null),unknown)
-MODULES     := . internal/grammar tools
+MODULES     := . deploy/check internal/grammar tools
 LINTER      := .bin/golangci-lint
 GENERAL_LOG := .tmp/general.log
 # They take the longest: started first, none of them runs alone in the end.
@@ -95,12 +95,13 @@ fuzz-each:
 	done
 
 .PHONY: lint
-lint: $(LINTER) ## lint all modules, and show that each room rule fires
+lint: setup $(LINTER) ## lint all modules, show that each room rule fires, and check what is below deploy
 	@status=0; for module in $(MODULES); do \
 		echo "golangci-lint: $$module"; \
 		(cd $$module && $(CURDIR)/$(LINTER) run --allow-parallel-runners --config=$(CURDIR)/.golangci.yml ./...) || status=1; \
 	done; exit $$status
 	@cd tools && $(GO) test ./...
+	@cd deploy/check && $(GO) test -shuffle=on ./...
 
 .PHONY: fmt
 fmt: $(LINTER) ## format all modules

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the demo, the tests and the benchmarks start: MariaDB, RabbitMQ,
-# Node.js for an example, and a C compiler for the race detector. Debian and
-# Ubuntu only.
+# Node.js for an example, systemd's own check of our units, and a C compiler for
+# the race detector. Debian and Ubuntu only.
 #
 # When everything is there it does nothing and needs neither root nor network.
 # No service is started: devenv runs private ones.
@@ -17,6 +17,7 @@ needs=(
 	"erlang-base erlc epmd"
 	"nodejs node"
 	"npm npm"
+	"systemd systemd-analyze"
 )
 
 die() {
