@@ -23,9 +23,10 @@ const snapshotLife = 2 * time.Second
 
 // snapshot is the overview as it was last read. One request reads it at a time, and others wait for that.
 type snapshot struct {
-	turn chan struct{} // holds one while somebody reads or writes the rest
-	at   time.Time
-	last overviewJSON
+	turn  chan struct{} // holds one while somebody reads or writes the rest
+	at    time.Time
+	last  overviewJSON
+	rates rates
 }
 
 func newSnapshot() *snapshot { return &snapshot{turn: make(chan struct{}, 1)} }
@@ -46,119 +47,6 @@ func (s *snapshot) get(ctx context.Context, read func(context.Context) (outbox.O
 		return overviewJSON{}, err
 	}
 	s.at, s.last = began, overviewBody(v)
+	s.last.Rates = s.rates.add(v)
 	return s.last, nil
-}
-
-type overviewJSON struct {
-	Now         stamp                `json:"now"`
-	Verdict     verdictJSON          `json:"verdict"`
-	Counts      map[string]countJSON `json:"counts"`
-	DueNextHour []minuteJSON         `json:"due_next_hour"`
-	Lateness    latenessJSON         `json:"lateness"`
-	Rates       []rateJSON           `json:"rates"`
-	Workers     []workerJSON         `json:"workers"`
-	Reconcile   reconcileJSON        `json:"reconcile"`
-}
-
-type verdictJSON struct {
-	OK                bool    `json:"ok"`
-	Text              string  `json:"text"`
-	Late              int     `json:"late"`
-	More              bool    `json:"more"`
-	OldestLateSeconds float64 `json:"oldest_late_seconds"`
-	Why               string  `json:"why"`
-}
-
-type countJSON struct {
-	Count int  `json:"count"`
-	More  bool `json:"more"`
-}
-
-type minuteJSON struct {
-	From stamp `json:"from"`
-	countJSON
-}
-
-type latenessJSON struct {
-	Since   stamp        `json:"since"`
-	Buckets []bucketJSON `json:"buckets"`
-	P50Ms   float64      `json:"p50_ms"`
-	P99Ms   float64      `json:"p99_ms"`
-	MaxMs   float64      `json:"max_ms"`
-	Of      int          `json:"of"`
-}
-
-type bucketJSON struct {
-	LeMs  *float64 `json:"le_ms"`
-	Count int      `json:"count"`
-}
-
-type rateJSON struct {
-	At            stamp   `json:"at"`
-	PublishedPerS float64 `json:"published_per_s"`
-	FinishedPerS  float64 `json:"finished_per_s"`
-}
-
-type workerJSON struct {
-	Owner     string      `json:"owner"`
-	SeenAt    stamp       `json:"seen_at"`
-	Alive     bool        `json:"alive"`
-	Strategy  string      `json:"strategy"`
-	Why       string      `json:"why"`
-	Epoch     int64       `json:"epoch"`
-	Connected bool        `json:"connected"`
-	Blocked   bool        `json:"blocked"`
-	Reason    string      `json:"reason"`
-	Since     stamp       `json:"since"`
-	Queues    []queueJSON `json:"queues"`
-}
-
-type queueJSON struct {
-	Topic     string `json:"topic"`
-	Ready     int    `json:"ready"`
-	Consumers int    `json:"consumers"`
-}
-
-type reconcileJSON struct {
-	LastPass  *runJSON `json:"last_pass"`
-	LastAudit *runJSON `json:"last_audit"`
-}
-
-func overviewBody(v outbox.Overview) overviewJSON {
-	body := overviewJSON{
-		Now: stamp(v.Now),
-		Verdict: verdictJSON{
-			OK: v.Verdict.OK, Text: v.Verdict.Text, Late: v.Verdict.Late.N, More: v.Verdict.Late.More,
-			OldestLateSeconds: v.Verdict.Oldest.Seconds(), Why: v.Verdict.Why,
-		},
-		Counts:      make(map[string]countJSON, len(v.Counts)),
-		DueNextHour: make([]minuteJSON, len(v.DueNextHour)),
-		Lateness: latenessJSON{
-			Since: stamp(v.Lateness.Since), P50Ms: *millis(&v.Lateness.P50), P99Ms: *millis(&v.Lateness.P99), MaxMs: *millis(&v.Lateness.Max),
-			Buckets: make([]bucketJSON, len(v.Lateness.Buckets)), Of: v.Lateness.Of,
-		},
-		Rates:   []rateJSON{},
-		Workers: []workerJSON{},
-	}
-	for state, n := range v.Counts {
-		body.Counts[state] = countJSON{n.N, n.More}
-	}
-	for i, m := range v.DueNextHour {
-		body.DueNextHour[i] = minuteJSON{stamp(m.From), countJSON{m.N, m.More}}
-	}
-	for i, b := range v.Lateness.Buckets {
-		body.Lateness.Buckets[i].Count = b.Count
-		if b.UpTo > 0 {
-			body.Lateness.Buckets[i].LeMs = millis(&b.UpTo)
-		}
-	}
-	if v.LastPass != nil {
-		run := runBody(*v.LastPass)
-		body.Reconcile.LastPass = &run
-	}
-	if v.LastAudit != nil {
-		run := runBody(*v.LastAudit)
-		body.Reconcile.LastAudit = &run
-	}
-	return body
 }

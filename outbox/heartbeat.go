@@ -41,6 +41,12 @@ type Peer struct {
 	Heartbeat
 }
 
+// Alive says whether the relay has lately said something, as all do who have the shards of RelayConfig.Lease by default.
+func (p *Peer) Alive() bool { return p.Silent < aliveFor }
+
+// aliveFor is longer than a lease by default, so that who is slow for a moment is not called dead.
+const aliveFor = 15 * time.Second
+
 // maxPeers bounds what Peers reads.
 const maxPeers = 200
 

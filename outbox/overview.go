@@ -20,6 +20,7 @@ type Overview struct {
 	// DueNextHour are the messages that are to take effect in each minute from Now on, scheduled or published.
 	DueNextHour []DueMinute
 	Lateness    Lateness
+	Workers     []Peer
 	LastPass    *Run // nil: none is on record
 	LastAudit   *Run
 }
@@ -77,6 +78,9 @@ func (o *Operator) Overview(ctx context.Context) (v Overview, err error) {
 	}
 	if v.Lateness, err = o.lateness(ctx, v.Now); err != nil {
 		return v, fmt.Errorf("read what has taken effect lately: %w", err)
+	}
+	if v.Workers, err = o.store.Peers(ctx); err != nil {
+		return v, err
 	}
 	for kind, into := range map[RunKind]**Run{RunPass: &v.LastPass, RunAudit: &v.LastAudit} {
 		run, err := o.store.LastRun(ctx, kind)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -43,22 +45,34 @@ func (o *Operator) verdict(ctx context.Context, v *Overview) (Verdict, error) {
 	if !late.oldest.IsZero() {
 		verdict.Oldest = v.Now.Sub(late.oldest)
 	}
-	verdict.Why = late.why()
-	verdict.OK = verdict.Late.N == 0 && verdict.Why == "" && v.Counts[string(Dead)].N == 0
-	verdict.Text = verdict.text(v.Counts[string(Dead)])
+	trouble := trouble(v.Workers)
+	verdict.Why = cmp.Or(trouble, late.why(v.Workers))
+	dead := v.Counts[string(Dead)]
+	verdict.OK = verdict.Late.N == 0 && trouble == "" && dead.N == 0
+	verdict.Text = verdict.text(dead)
 	return verdict, nil
 }
 
+// text is the verdict in a sentence.
 func (d *Verdict) text(dead Count) string {
-	text := "all on time"
-	if d.Late.N > 0 {
-		text = fmt.Sprintf("%s late, oldest %s", d.Late, roughly(d.Oldest))
+	var parts []string
+	switch {
+	case d.Late.N > 0:
+		parts = append(parts, fmt.Sprintf("%s late, oldest %s", d.Late, roughly(d.Oldest)))
+	case d.Why != "":
+		parts = append(parts, "nothing is late")
+	default:
+		parts = append(parts, "all on time")
 	}
 	if dead.N > 0 {
-		text += fmt.Sprintf(", %s dead", dead)
+		parts = append(parts, fmt.Sprintf("%s dead", dead))
 	}
-	if d.Why != "" {
+	text := strings.Join(parts, ", ")
+	switch {
+	case d.Why != "" && d.Late.N > 0:
 		text += ": " + d.Why
+	case d.Why != "":
+		text += ", but " + d.Why
 	}
 	return text
 }
@@ -84,19 +98,104 @@ func roughly(d time.Duration) string {
 	return fmt.Sprintf("%d d", int(d.Hours()/24))
 }
 
-func (l *overdue) why() string {
+// why says what the rows and the work queues tell of the reason.
+func (l *overdue) why(workers []Peer) string {
 	var reasons []string
 	if l.retrying > 0 {
 		reasons = append(reasons, fmt.Sprintf("%d wait for another attempt (%s)", l.retrying, cmp.Or(clip(l.lastError), "no error is known")))
 	}
 	if l.scheduled > 0 {
-		reasons = append(reasons, "not handed over to the broker")
+		reasons = append(reasons, fmt.Sprintf("%s not handed over to the broker", upTo10k(l.scheduled)))
 	}
 	if l.published > 0 {
-		reasons = append(reasons, "handed over, and no effect yet")
+		text := fmt.Sprintf("%s handed over without effect yet", upTo10k(l.published))
+		if topic, ready := longest(workers); ready > 0 {
+			text += fmt.Sprintf(", work queue %s holds %d", topic, ready)
+		}
+		reasons = append(reasons, text)
 	}
 	return strings.Join(reasons, "; ")
 }
+
+// longest is the longest of the work queues that workers have seen.
+func longest(workers []Peer) (topic string, ready int) {
+	for _, w := range workers {
+		for _, q := range w.Queues {
+			if w.Alive() && q.Ready > ready {
+				topic, ready = q.Topic, q.Ready
+			}
+		}
+	}
+	return topic, ready
+}
+
+// trouble is what is wrong with workers and their broker, whether or not something is late because of it; empty if nothing is, or none of
+// them says anything of its broker.
+func trouble(workers []Peer) string {
+	var (
+		alive, told, away, blocked int
+		seen                       time.Time // when a worker has last said something
+		awaySince, blockedSince    Peer
+	)
+	unconsumed := map[string]bool{}
+	for _, w := range workers {
+		if w.SeenAt.After(seen) {
+			seen = w.SeenAt
+		}
+		if !w.Alive() {
+			continue
+		}
+		alive++
+		if !w.Connected && w.Reason == "" && w.Since.IsZero() {
+			continue
+		}
+		told++
+		switch {
+		case !w.Connected:
+			if away++; away == 1 || w.Since.After(awaySince.Since) {
+				awaySince = w
+			}
+		case w.Blocked:
+			if blocked++; blocked == 1 || w.Since.After(blockedSince.Since) {
+				blockedSince = w
+			}
+		}
+		for _, q := range w.Queues {
+			if w.Connected && q.Consumers == 0 {
+				unconsumed[q.Topic] = true
+			}
+		}
+	}
+	switch {
+	case alive == 0 && len(workers) == 0:
+		return "no worker runs"
+	case alive == 0:
+		return "no worker has said anything since " + clockTime(seen)
+	case told > 0 && away == told:
+		return "broker unreachable since " + because(awaySince)
+	case away > 0:
+		return fmt.Sprintf("%d of %d workers have no broker since %s", away, told, because(awaySince))
+	case told > 0 && blocked == told:
+		return "the broker takes no messages since " + because(blockedSince)
+	case len(unconsumed) > 0:
+		return "nobody consumes " + strings.Join(slices.Sorted(maps.Keys(unconsumed)), ", ")
+	}
+	return ""
+}
+
+func because(w Peer) string {
+	text := "an unknown time"
+	if !w.Since.IsZero() {
+		text = clockTime(w.Since)
+	}
+	if w.Reason != "" {
+		text += " (" + clip(w.Reason) + ")"
+	}
+	return text
+}
+
+// clockTime is a time of the last hours as people say it.
+func clockTime(t time.Time) string { return t.UTC().Format("15:04 UTC") }
 
 // late counts what is past its time, and finds the oldest.
 func (o *Operator) late(ctx context.Context, now time.Time) (l overdue, err error) {
