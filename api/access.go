@@ -20,6 +20,7 @@ import (
 type caller struct {
 	name string // what the audit calls them
 	via  string // api, or ui for the operator's page
+	user string // by a signed identity: only what is theirs
 }
 
 const callerKey = "caller"
@@ -53,14 +54,17 @@ func namedActor(r *http.Request, otherwise string) (string, error) {
 	return values[0], nil
 }
 
-// access lets those requests pass that identify finds a caller for. What passes is counted against its caller, and what does not against
-// the address that it comes from.
+// access lets those requests pass that identify finds a caller for. What passes is counted against its user or else its address, and what does not
+// apart, against its address.
 func (s *Server) access(identify func(r *http.Request) (caller, error)) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		who, err := identify(c.Request)
 		limits, client := s.limits.known, address(c.Request)
-		if err != nil {
+		switch {
+		case err != nil:
 			limits = s.limits.strangers
+		case who.user != "":
+			client = "user " + who.user
 		}
 		if wait := limits.take(client, time.Now()); wait > 0 {
 			s.fail(c, &limitError{wait})
@@ -74,8 +78,8 @@ func (s *Server) access(identify func(r *http.Request) (caller, error)) gin.Hand
 	}
 }
 
-// service identifies who holds the API token.
-func (s *Server) service(r *http.Request) (caller, error) {
+// holder identifies who holds the API token.
+func (s *Server) holder(r *http.Request) (caller, error) {
 	who := caller{name: "api", via: "api"}
 	if s.apiToken == nil {
 		return who, local(r)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/gin-gonic/gin"
@@ -29,6 +30,9 @@ func (s *Server) placeOrder(c *gin.Context) (reply, error) {
 	}
 	if err := in.end(); err != nil {
 		return reply{}, err
+	}
+	if user := userOf(c); user != "" && d.User != user {
+		return reply{}, errOtherUser
 	}
 	o, err := s.orders.Place(c.Request.Context(), d, key)
 	if err != nil {
@@ -62,7 +66,7 @@ func (s *Server) getOrder(c *gin.Context) (reply, error) {
 		return reply{}, err
 	}
 	o, err := s.orders.Order(c.Request.Context(), no)
-	return ok(orderBody(o)), err
+	return ok(orderBody(o)), cmp.Or(err, theirs(c, o))
 }
 
 func (s *Server) listOrders(c *gin.Context) (reply, error) {
@@ -71,6 +75,12 @@ func (s *Server) listOrders(c *gin.Context) (reply, error) {
 		return reply{}, err
 	}
 	f := model.OrderFilter{User: q["user"], Status: model.Status(q["status"]), After: q["after"], Limit: model.DefaultPage}
+	if user := userOf(c); user != "" {
+		if f.User != "" && f.User != user {
+			return reply{}, errOtherUser
+		}
+		f.User = user
+	}
 	if q["limit"] != "" {
 		if f.Limit, err = strconv.Atoi(q["limit"]); err != nil {
 			f.Limit = 0 // out of range, like anything that is no number
@@ -96,6 +106,9 @@ func (s *Server) payOrder(c *gin.Context) (reply, error) {
 	if err := in.end(); err != nil {
 		return reply{}, err
 	}
+	if err := s.own(c, no); err != nil {
+		return reply{}, err
+	}
 	o, err := s.orders.Pay(c.Request.Context(), no, p)
 	return ok(orderBody(o)), err
 }
@@ -109,6 +122,9 @@ func (s *Server) cancelOrder(c *gin.Context) (reply, error) {
 		return reply{}, err
 	}
 	if err := readNothing(c); err != nil {
+		return reply{}, err
+	}
+	if err := s.own(c, no); err != nil {
 		return reply{}, err
 	}
 	o, err := s.orders.Cancel(c.Request.Context(), no)
@@ -129,6 +145,9 @@ func (s *Server) extendOrder(c *gin.Context) (reply, error) {
 	}
 	due := in.instant("due_at")
 	if err := in.end(); err != nil {
+		return reply{}, err
+	}
+	if err := s.own(c, no); err != nil {
 		return reply{}, err
 	}
 	o, err := s.orders.Extend(c.Request.Context(), no, due)

@@ -30,13 +30,15 @@ func (s *Server) routes() *gin.Engine {
 
 	s.serveDocument(e)
 
+	orders := e.Group("/v1/orders", s.access(s.user))
+	orders.POST("", s.do(s.placeOrder))
+	orders.GET("", s.do(s.listOrders))
+	orders.GET("/:no", s.do(s.getOrder))
+	orders.POST("/:no/pay", s.do(s.payOrder))
+	orders.POST("/:no/cancel", s.do(s.cancelOrder))
+	orders.PATCH("/:no/due", s.do(s.extendOrder))
+
 	v1 := e.Group("/v1", s.access(s.service))
-	v1.POST("/orders", s.do(s.placeOrder))
-	v1.GET("/orders", s.do(s.listOrders))
-	v1.GET("/orders/:no", s.do(s.getOrder))
-	v1.POST("/orders/:no/pay", s.do(s.payOrder))
-	v1.POST("/orders/:no/cancel", s.do(s.cancelOrder))
-	v1.PATCH("/orders/:no/due", s.do(s.extendOrder))
 	v1.PUT("/products/:sku", s.do(s.putProduct))
 	v1.GET("/products/:sku", s.do(s.getProduct))
 

@@ -50,6 +50,12 @@ type Config struct {
 	// AdminToken is the bearer token that /metrics and everything below /v1/admin ask for. Empty: none, and with an APIToken
 	// everything below /v1/admin is refused.
 	AdminToken string
+	// JWTSecret or JWKSFile, a JWK Set that is read anew when it changes, has those who have a signed identity use the routes of orders in place of an
+	// APIToken, which has to be set: HS256 by the secret of 32 bytes or more, RS256 or ES256 by the file. Each sees and touches only orders of the user
+	// that is its subject. Empty: none.
+	JWTSecret, JWKSFile string
+	// JWTIssuer and JWTAudience are what an identity has to name. Empty: whatever it names.
+	JWTIssuer, JWTAudience string
 	// Rate is how many requests per second a client may make whose credentials are right, twice as many at once; one that shares a token with
 	// others is told apart by its address. Zero: any number.
 	Rate float64
@@ -91,11 +97,12 @@ type Server struct {
 	apiToken   *token
 	adminToken *token
 	sessions   *sessions
+	identities *identities
 	limits     limits
 }
 
 // New returns a server for orders, messages and operators. It is ready while ready, which must keep to its context, returns nil; clients are told of
-// ErrNoTables, and of any other error that the service cannot answer for now. New does no I/O.
+// ErrNoTables, and of any other error that the service cannot answer for now. New reads Config.JWKSFile and does no other I/O.
 func New(cfg Config, orders Orders, messages Messages, ops Operator, ready func(ctx context.Context) error) (*Server, error) {
 	if orders == nil || messages == nil || ops == nil || ready == nil {
 		return nil, errors.New("api: orders, messages, operators' calls and a readiness check are required")
@@ -126,10 +133,15 @@ func New(cfg Config, orders Orders, messages Messages, ops Operator, ready func(
 	if err != nil {
 		return nil, err
 	}
+	identities, err := newIdentities(cfg)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
 		cfg: cfg, orders: orders, messages: messages, ops: ops, overview: newSnapshot(), ready: ready, metrics: metrics,
 		apiToken: newToken(cfg.APIToken), adminToken: newToken(cfg.AdminToken), sessions: sessions,
-		limits: newLimits(cfg),
+		identities: identities,
+		limits:     newLimits(cfg),
 	}
 	s.http = &http.Server{
 		Handler:           s.routes(),

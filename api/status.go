@@ -27,6 +27,8 @@ var (
 	errWrongToken   = errors.New("api: the token is not the admin token")
 	errForged       = errors.New("api: the request changes something and comes from a page of another origin, or lacks the X-CSRF-Token of its session")
 	errNotLocal     = errors.New("api: this server has no token and answers only to localhost and loopback addresses, not to the Host of this request")
+	errNeedsToken   = errors.New("api: this path wants the API_TOKEN itself; the signed identity of a user opens orders only")
+	errOtherUser    = errors.New("api: the signed identity is of another user")
 	errNoLogin      = errors.New("api: ADMIN_TOKEN is not set, so there is nothing to log in with")
 	errNoAdmin      = errors.New("api: ADMIN_TOKEN is not set, and API_TOKEN does not open this path")
 	errTooLarge     = errors.New("api: the body is larger than 65536 bytes")
@@ -114,6 +116,9 @@ func describe(err error) problem {
 	if refused, ok := errors.AsType[*outbox.RefusedError](err); ok {
 		return describeRefusal(refused)
 	}
+	if refused, ok := errors.AsType[identityError](err); ok {
+		return problem{"identity-refused", "The identity is refused", http.StatusUnauthorized, strings.TrimPrefix(refused.Error(), "api: "), nil}
+	}
 	if limit, ok := errors.AsType[*limitError](err); ok {
 		return problem{"too-many-requests", "Too many requests", http.StatusTooManyRequests, strings.TrimPrefix(limit.Error(), "api: "), nil}
 	}
@@ -146,6 +151,8 @@ func describe(err error) problem {
 		{errWrongToken, "wrong-token", "Wrong token", http.StatusForbidden},
 		{errForged, "forged-request", "The request may be forged", http.StatusForbidden},
 		{errNotLocal, "not-local", "Not this machine", http.StatusForbidden},
+		{errNeedsToken, "token-required", "The token is required", http.StatusForbidden},
+		{errOtherUser, "another-user", "Another user", http.StatusForbidden},
 		{errNoLogin, "no-login", "There is no login", http.StatusConflict},
 		{errNoAdmin, "admin-token-not-set", "The admin token is not set", http.StatusForbidden},
 		{errNoMessage, "no-such-message", "No such message", http.StatusNotFound},

@@ -73,6 +73,14 @@ type Config struct {
 	AdminToken Secret `env:"ADMIN_TOKEN"`
 	// Bearer token that everything else below `/v1` wants. Empty: none. `/healthz` and `/readyz` are always open.
 	APIToken Secret `env:"API_TOKEN"`
+	// Secret of 32 bytes or more by which signed identities (JWT, HS256) are judged. With it, or with `JWT_JWKS_FILE`, a bearer token below `/v1/orders` may be a user's signed identity in place of `API_TOKEN`, which has to be set as well; it opens only the orders of its `sub`.
+	JWTSecret Secret `env:"JWT_SECRET"`
+	// File with the public keys (JWK Set; RS256, ES256) by which signed identities are judged, in place of `JWT_SECRET`. It is read anew when it changes.
+	JWKSFile string `env:"JWT_JWKS_FILE"`
+	// What signed identities must name as their issuer (`iss`). Empty: any.
+	JWTIssuer string `env:"JWT_ISSUER"`
+	// What signed identities must name as their audience (`aud`). Required with `JWT_JWKS_FILE`, whose keys sign for others too. Empty: any.
+	JWTAudience string `env:"JWT_AUDIENCE"`
 	// Requests per second that a client of the API may make, up to twice as many at once: a user, or an address that has a right token or needs none. More are answered 429. `0`: any number.
 	RateLimit float64 `env:"RATE_LIMIT" envDefault:"1000"`
 	// The same of an address whose credentials are wrong or missing. Attempts to log in to the page are limited to ten at once and one every ten seconds, whatever is set.

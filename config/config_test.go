@@ -50,7 +50,7 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 		"AMQP_URL=amqps://u:p@mq/v", "NAMESPACE=eu-1", "DELAY_STRATEGY=plugin", "DELAY_TIERS=1h,1s", "HORIZON=1193h", "GRACE=5s",
 		"MAX_ATTEMPTS=3", "PREFETCH=65535", "WORKERS=1", "DRAIN_TIMEOUT=1m", "ORDER_TIMEOUT_NORMAL=1h",
 		"ORDER_TIMEOUT_FLASH=1m30s", "ORDER_TIMEOUT_PRESALE=240h", "ORDER_REMIND_BEFORE=0", "RECONCILE_SCHEDULE=@every 5s", "AUDIT_SCHEDULE=@daily", "RETENTION=1h",
-		"MIGRATE_ON_START=false", "ADMIN_TOKEN=a", "API_TOKEN=b", "RATE_LIMIT=0", "RATE_LIMIT_UNKNOWN=0.5", "UNKNOWN=ignored",
+		"MIGRATE_ON_START=false", "ADMIN_TOKEN=a", "API_TOKEN=b", "JWT_JWKS_FILE=/keys", "JWT_ISSUER=https://id.example/", "JWT_AUDIENCE=shop", "RATE_LIMIT=0", "RATE_LIMIT_UNKNOWN=0.5", "UNKNOWN=ignored",
 	}, "MYSQL_DSN", "AMQP_URL")
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff(config.Config{
@@ -75,6 +75,9 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 		Retention:           time.Hour,
 		AdminToken:          config.NewSecret("a"),
 		APIToken:            config.NewSecret("b"),
+		JWKSFile:            "/keys",
+		JWTIssuer:           "https://id.example/",
+		JWTAudience:         "shop",
 		RateLimitUnknown:    0.5,
 	}, c, cmp.AllowUnexported(config.Secret{})))
 }
@@ -249,6 +252,32 @@ func TestLoad_AddressBeyondLoopbackNeedsBothTokens(t *testing.T) {
 	}
 	_, err := config.Load([]string{"HTTP_ADDR=:8080", "ADMIN_TOKEN=a", "API_TOKEN=b"})
 	require.NoError(t, err)
+}
+
+// Settings of signed identities that would leave something open, or check nothing, are refused.
+func TestLoad_IdentitiesNeedWhatMakesThemSafe(t *testing.T) {
+	t.Parallel()
+	secret := strings.Repeat("s", 32)
+	for problem, variables := range map[string][]string{
+		"JWT_SECRET: want at least 32 bytes":                                                 {"API_TOKEN=b", "JWT_SECRET=" + secret[1:]},
+		"JWT_SECRET: want API_TOKEN set as well":                                             {"JWT_SECRET=" + secret},
+		"JWT_SECRET: want nothing while JWT_JWKS_FILE is set: one of them":                   {"API_TOKEN=b", "JWT_SECRET=" + secret, "JWT_JWKS_FILE=/k", "JWT_AUDIENCE=a"},
+		`JWT_JWKS_FILE: is "/k", want API_TOKEN set as well`:                                 {"JWT_JWKS_FILE=/k", "JWT_AUDIENCE=a"},
+		"JWT_AUDIENCE: want the audience that the keys of JWT_JWKS_FILE sign for us":         {"API_TOKEN=b", "JWT_JWKS_FILE=/k"},
+		`JWT_AUDIENCE: is "a", want JWT_SECRET or JWT_JWKS_FILE set as well`:                 {"API_TOKEN=b", "JWT_AUDIENCE=a"},
+		`JWT_ISSUER: is "https://id.example/", want JWT_SECRET or JWT_JWKS_FILE set as well`: {"API_TOKEN=b", "JWT_ISSUER=https://id.example/"},
+	} {
+		_, err := config.Load(variables)
+		require.EqualError(t, err, problem)
+	}
+	for _, variables := range [][]string{
+		{"API_TOKEN=b", "JWT_SECRET=" + secret},
+		{"API_TOKEN=b", "JWT_SECRET=" + secret, "JWT_ISSUER=i", "JWT_AUDIENCE=a"},
+		{"API_TOKEN=b", "JWT_JWKS_FILE=/k", "JWT_AUDIENCE=a"},
+	} {
+		_, err := config.Load(variables)
+		require.NoError(t, err)
+	}
 }
 
 func TestLoad_ReadsSecretsFromFiles(t *testing.T) {

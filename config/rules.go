@@ -31,6 +31,7 @@ type rule struct {
 // rules judges c, in the order of its fields. Where a variable has two rules, only the first that is broken counts.
 func (c *Config) rules() []rule {
 	guarded := c.AdminToken.IsSet() && c.APIToken.IsSet()
+	identities := c.JWTSecret.IsSet() || c.JWKSFile != ""
 	return []rule{
 		{"HTTP_ADDR", "host:port with a numeric port", isAddress(c.HTTPAddr)},
 		{"HTTP_ADDR", "a loopback address such as 127.0.0.1:8080, or both ADMIN_TOKEN and API_TOKEN set", guarded || isLoopback(c.HTTPAddr)},
@@ -61,6 +62,13 @@ func (c *Config) rules() []rule {
 		{"MIGRATE_ON_START", "true or false", true},
 		{"ADMIN_TOKEN", "printable ASCII without spaces", isToken(c.AdminToken.Reveal())},
 		{"API_TOKEN", "printable ASCII without spaces", isToken(c.APIToken.Reveal())},
+		{"JWT_SECRET", "at least 32 bytes", !c.JWTSecret.IsSet() || len(c.JWTSecret.Reveal()) >= 32},
+		{"JWT_SECRET", "nothing while JWT_JWKS_FILE is set: one of them", !c.JWTSecret.IsSet() || c.JWKSFile == ""},
+		{"JWT_SECRET", "API_TOKEN set as well", !c.JWTSecret.IsSet() || c.APIToken.IsSet()},
+		{"JWT_JWKS_FILE", "API_TOKEN set as well", c.JWKSFile == "" || c.APIToken.IsSet()},
+		{"JWT_ISSUER", "JWT_SECRET or JWT_JWKS_FILE set as well", c.JWTIssuer == "" || identities},
+		{"JWT_AUDIENCE", "JWT_SECRET or JWT_JWKS_FILE set as well", c.JWTAudience == "" || identities},
+		{"JWT_AUDIENCE", "the audience that the keys of JWT_JWKS_FILE sign for us", c.JWKSFile == "" || c.JWTAudience != ""},
 		rate("RATE_LIMIT", c.RateLimit),
 		rate("RATE_LIMIT_UNKNOWN", c.RateLimitUnknown),
 	}

@@ -64,7 +64,7 @@ func (s *Secret) UnmarshalText(text []byte) error {
 
 // secretVariables are the variables that have a twin with the suffix _FILE.
 func secretVariables() []string {
-	return []string{"MYSQL_DSN", "AMQP_URL", "ADMIN_TOKEN", "API_TOKEN"}
+	return []string{"MYSQL_DSN", "AMQP_URL", "ADMIN_TOKEN", "API_TOKEN", "JWT_SECRET"}
 }
 
 // maxSecretFile is the size in bytes above which a file is taken for a mistake.

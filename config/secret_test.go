@@ -24,6 +24,7 @@ func secrets(extra string) []string {
 		"AMQP_URL=amqp://user:" + marker + extra + "@mq",
 		"ADMIN_TOKEN=" + marker + extra,
 		"API_TOKEN=" + marker + extra,
+		"JWT_SECRET=" + marker + marker + marker + extra,
 	}
 }
 

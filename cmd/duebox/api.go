@@ -54,6 +54,7 @@ func runAPI(c *cobra.Command, level string) error {
 	}
 	server, err := api.New(api.Config{
 		Addr: cfg.HTTPAddr, APIToken: cfg.APIToken.Reveal(), AdminToken: cfg.AdminToken.Reveal(),
+		JWTSecret: cfg.JWTSecret.Reveal(), JWKSFile: cfg.JWKSFile, JWTIssuer: cfg.JWTIssuer, JWTAudience: cfg.JWTAudience,
 		Rate: cfg.RateLimit, RateUnknown: cfg.RateLimitUnknown,
 		Registry: registry, Log: log, DrainTimeout: cfg.DrainTimeout,
 	}, shop, store.Direct(), newOperator(store, shop, cfg), func(ctx context.Context) error { return askTables(ctx, pool) })
