@@ -16,6 +16,7 @@ type ProblemType string
 // The types of problems.
 const (
 	AdminTokenNotSet     ProblemType = "admin-token-not-set"
+	AnotherUser          ProblemType = "another-user"
 	BodyTimeout          ProblemType = "body-timeout"
 	BodyTooLarge         ProblemType = "body-too-large"
 	DeliveryDead         ProblemType = "delivery-dead"
@@ -26,6 +27,7 @@ const (
 	DeliveryWithdrawn    ProblemType = "delivery-withdrawn"
 	ForgedRequest        ProblemType = "forged-request"
 	IdempotencyKeyReused ProblemType = "idempotency-key-reused"
+	IdentityRefused      ProblemType = "identity-refused"
 	Internal             ProblemType = "internal"
 	InvalidInput         ProblemType = "invalid-input"
 	MessageExists        ProblemType = "message-exists"
@@ -45,6 +47,7 @@ const (
 	OutOfStock           ProblemType = "out-of-stock"
 	PayloadTooLarge      ProblemType = "payload-too-large"
 	PaymentIDTaken       ProblemType = "payment-id-taken"
+	TokenRequired        ProblemType = "token-required"
 	TooManyRequests      ProblemType = "too-many-requests"
 	TopicReserved        ProblemType = "topic-reserved"
 	Unauthorized         ProblemType = "unauthorized"
