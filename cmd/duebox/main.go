@@ -73,6 +73,6 @@ func newRoot() *cobra.Command {
 	root.Version = versionLine()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newAPI(), newWorker(), newMigrate(), newReconcile(), newDemo(), newHealth(), newVersion())
+	root.AddCommand(newAPI(), newWorker(), newMigrate(), newReconcile(), newRestored(), newDemo(), newHealth(), newVersion())
 	return root
 }

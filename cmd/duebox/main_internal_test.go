@@ -82,6 +82,7 @@ func TestDuebox_SaysWhatIsWrongAndExitsWithTwo(t *testing.T) {
 		{[]string{"api"}, []string{"MYSQL_DSN=u@tcp(127.0.0.1:1)/d?loc=Nowhere"}, []string{"MYSQL_DSN: unknown time zone Nowhere"}},
 		{[]string{"health"}, []string{"HTTP_ADDR=8080"}, []string{"HTTP_ADDR: want host:port"}},
 		{[]string{"migrate"}, nil, []string{"MYSQL_DSN: is required"}},
+		{[]string{"restored"}, nil, []string{"MYSQL_DSN: is required"}},
 		{[]string{"reconcile"}, nil, []string{"MYSQL_DSN: is required", "AMQP_URL: is required"}},
 		{[]string{"health", "database"}, nil, []string{`invalid argument "database"`}},
 		{[]string{"demo", "--orders=0"}, nil, []string{"--orders: is 0"}},
@@ -105,7 +106,7 @@ func TestDuebox_SaysWhatIsWrongAndExitsWithTwo(t *testing.T) {
 
 func TestDuebox_NeverShowsAPassword(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"api"}, {"worker"}, {"migrate"}, {"reconcile"}} {
+	for _, args := range [][]string{{"api"}, {"worker"}, {"migrate"}, {"reconcile"}, {"restored"}} {
 		code, stdout, stderr := execute(t, []string{
 			"MYSQL_DSN=user:pa55word@tcp(127.0.0.1:1)/d", "AMQP_URL=amqp://user:pa55word@127.0.0.1:1/",
 		}, args...)
@@ -125,7 +126,7 @@ func TestVersionAndHelp(t *testing.T) {
 	require.Equal(t, stdout, flagged)
 	code, stdout, _ = execute(t, nil)
 	require.Zero(t, code)
-	for _, command := range []string{"api", "worker", "migrate", "reconcile", "demo", "health", "version"} {
+	for _, command := range []string{"api", "worker", "migrate", "reconcile", "restored", "demo", "health", "version"} {
 		require.Contains(t, stdout, "\n  "+command+" ")
 	}
 }
@@ -394,4 +395,20 @@ func TestConnections_EveryEffectHasOne(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, 50, connections(8))
 	require.Equal(t, 1044, connections(1024))
+}
+
+func TestRestored_GivesTheLedgerAnotherID(t *testing.T) {
+	t.Parallel()
+	env := []string{"MYSQL_DSN=" + devtest.Database(t)}
+	code, _, stderr := execute(t, env, "restored")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "run duebox migrate")
+	code, _, stderr = execute(t, env, "migrate")
+	require.Zero(t, code, stderr)
+	code, first, stderr := execute(t, env, "restored")
+	require.Zero(t, code, stderr)
+	require.Contains(t, first, "the ledger's id is ")
+	code, second, stderr := execute(t, env, "restored")
+	require.Zero(t, code, stderr)
+	require.NotEqual(t, first, second)
 }
