@@ -23,7 +23,7 @@ export GOWORK := off
 
 # What "duebox version" says; unknown where there is no git.
 VERSION     := $(or $(shell git describe --tags --always --dirty 2>/dev/null),unknown)
-MODULES     := . deploy/check internal/grammar tools
+MODULES     := . deploy/check internal/grammar internal/signals tools
 LINTER      := .bin/golangci-lint
 GENERAL_LOG := .tmp/general.log
 # They take the longest: started first, none of them runs alone in the end.
@@ -48,13 +48,14 @@ down: ## stop what "make up" started; the data stays
 	docker compose down
 
 .PHONY: test
-test: setup .bin/with ## run every test with -race on private services, then check the SQL that they sent (PKG=./outbox/...)
+test: setup .bin/with ## run every test with -race on private services, then check the SQL that they sent, dashboards and alerts (PKG=./outbox/...)
 	@rm -f $(GENERAL_LOG) && mkdir -p .tmp
 	@CGO_ENABLED=1 .bin/with --general-log $(CURDIR)/$(GENERAL_LOG) -- $(GO_TEST) $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
 # With MYSQL_DSN set the suite runs on a server of yours, and there is no log; a part of it sends a part of the SQL.
 	@if [ -z "$$MYSQL_DSN" ] && [ '$(PKG)' = ./... ]; then \
 		cd internal/grammar && GENERAL_LOG=$(CURDIR)/$(GENERAL_LOG) $(GO) test -shuffle=on ./...; \
 	fi
+	@cd internal/signals && $(GO) test -shuffle=on ./...
 
 .PHONY: test-newer
 test-newer: ## run the tests on MySQL 9 and RabbitMQ 4.3 of Debian unstable in a chroot (root only)

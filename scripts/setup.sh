@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the demo, the tests and the benchmarks start: MariaDB, RabbitMQ,
-# Node.js for an example, systemd's own check of our units, and a C compiler for
-# the race detector. Debian and Ubuntu only.
+# Node.js for an example, systemd's own check of our units, promtool for those of
+# alerts, and a C compiler for the race detector. Debian and Ubuntu only.
 #
 # When everything is there it does nothing and needs neither root nor network.
 # No service is started: devenv runs private ones.
@@ -18,6 +18,7 @@ needs=(
 	"nodejs node"
 	"npm npm"
 	"systemd systemd-analyze"
+	"prometheus promtool"
 )
 
 die() {
