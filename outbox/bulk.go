@@ -73,7 +73,7 @@ func (b *Bulk) check() error {
 		return err
 	}
 	switch {
-	case b.Filter.isZero():
+	case b.Filter.IsZero():
 		return invalid("filter", "a bulk needs a filter")
 	case b.Limit < 1 || b.Limit > MaxBulk:
 		return invalid("limit", "limit %d is not in 1 to %d", b.Limit, MaxBulk)

@@ -24,7 +24,8 @@ type Filter struct {
 	among []State // the states that are asked for; nil: all
 }
 
-func (f *Filter) isZero() bool {
+// IsZero says whether the filter picks all messages.
+func (f *Filter) IsZero() bool {
 	return f.Topic == "" && f.Key == "" && f.KeyPrefix == "" && f.State == "" && f.DueFrom.IsZero() && f.DueBefore.IsZero() && f.Error == ""
 }
 

@@ -1,7 +1,7 @@
 // Command duebox is the one program of duebox: the API, the worker, and what an operator needs besides.
 //
 // Exit codes: 0 done; 1 it went wrong, or a check has found something; 2 it could not begin: wrong arguments or settings, or
-// for demo and reconcile, no run to its end.
+// for demo and reconcile, no run to its end; 3 for outbox: there is no such message, it is not in a state for that, or it is protected.
 package main
 
 import (
@@ -73,6 +73,6 @@ func newRoot() *cobra.Command {
 	root.Version = versionLine()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newAPI(), newWorker(), newMigrate(), newReconcile(), newRestored(), newDemo(), newHealth(), newVersion())
+	root.AddCommand(newAPI(), newWorker(), newMigrate(), newReconcile(), newOutbox(), newRestored(), newDemo(), newHealth(), newVersion())
 	return root
 }

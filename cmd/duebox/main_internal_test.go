@@ -84,6 +84,7 @@ func TestDuebox_SaysWhatIsWrongAndExitsWithTwo(t *testing.T) {
 		{[]string{"migrate"}, nil, []string{"MYSQL_DSN: is required"}},
 		{[]string{"restored"}, nil, []string{"MYSQL_DSN: is required"}},
 		{[]string{"reconcile"}, nil, []string{"MYSQL_DSN: is required", "AMQP_URL: is required"}},
+		{[]string{"outbox", "stats"}, nil, []string{"MYSQL_DSN: is required"}},
 		{[]string{"health", "database"}, nil, []string{`invalid argument "database"`}},
 		{[]string{"demo", "--orders=0"}, nil, []string{"--orders: is 0"}},
 		{[]string{"demo", "--orders=many"}, nil, []string{`invalid argument "many" for "--orders"`}},
@@ -106,7 +107,7 @@ func TestDuebox_SaysWhatIsWrongAndExitsWithTwo(t *testing.T) {
 
 func TestDuebox_NeverShowsAPassword(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"api"}, {"worker"}, {"migrate"}, {"reconcile"}, {"restored"}} {
+	for _, args := range [][]string{{"api"}, {"worker"}, {"migrate"}, {"reconcile"}, {"outbox", "list"}, {"restored"}} {
 		code, stdout, stderr := execute(t, []string{
 			"MYSQL_DSN=user:pa55word@tcp(127.0.0.1:1)/d", "AMQP_URL=amqp://user:pa55word@127.0.0.1:1/",
 		}, args...)
@@ -126,7 +127,7 @@ func TestVersionAndHelp(t *testing.T) {
 	require.Equal(t, stdout, flagged)
 	code, stdout, _ = execute(t, nil)
 	require.Zero(t, code)
-	for _, command := range []string{"api", "worker", "migrate", "reconcile", "restored", "demo", "health", "version"} {
+	for _, command := range []string{"api", "worker", "migrate", "reconcile", "outbox", "restored", "demo", "health", "version"} {
 		require.Contains(t, stdout, "\n  "+command+" ")
 	}
 }
