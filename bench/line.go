@@ -46,6 +46,9 @@ type line struct {
 	PeakRSSMB         float64 `json:"peak_rss_mb,omitempty"`
 	Exchange          string  `json:"exchange,omitempty"` // what the broker's delayed exchange is: plugin or stand-in
 
+	P50Ms float64 `json:"p50_ms,omitempty"`
+	P99Ms float64 `json:"p99_ms,omitempty"`
+
 	Operation    string  `json:"operation,omitempty"`      // flat: what is called
 	Waiting      int     `json:"waiting,omitempty"`        // rows that wait
 	Finished     int     `json:"finished,omitempty"`       // rows beside them that are done

@@ -68,6 +68,7 @@ func benchmarks() []benchmark {
 		{name: "memory", runAll: benchMemory},
 		{name: "broker", runAll: benchBroker},
 		{name: "flat", runAll: benchFlat, pool: largePool, exchange: devenv.ExchangeNone},
+		{name: "overview", run: benchOverview, pool: largePool, exchange: noBroker},
 		{name: "idle", runAll: benchIdle},
 		{name: "recovery", run: benchRecovery},
 		{name: "reconcile", run: benchReconcile},
@@ -94,9 +95,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	o := options{log: log}
 	flags.IntVar(&o.rounds, "rounds", 5, "measure each variant `N` times")
 	flags.IntVar(&o.rows, "rows", 50_000, "relay, relay-direct, standin: messages of one round; memory, broker: messages within the horizon")
-	flags.IntVar(&o.waiting, "waiting", 10_000_000, "memory, broker, flat: rows that wait in MySQL")
+	flags.IntVar(&o.waiting, "waiting", 10_000_000, "memory, broker, flat, overview: rows that wait in MySQL")
 	flags.IntVar(&o.few, "few", 100_000, "idle: rows that wait beyond the horizon; flat: rows of the small ledger that the one with -waiting rows is compared with")
-	flags.IntVar(&o.calls, "calls", 1000, "flat: calls of each kind in one round")
+	flags.IntVar(&o.calls, "calls", 1000, "flat: calls of each kind in one round; overview: five times as many as its calls")
 	flags.DurationVar(&o.quiet, "quiet", time.Minute, "idle: how long a worker with nothing to do is watched in one round")
 	flags.IntVar(&o.orders, "orders", 4000, "enqueue, enqueue-order, place: transactions of one round")
 	flags.IntVar(&o.held, "in-flight", 100_000, "recovery: messages that the broker holds when it dies")

@@ -45,6 +45,7 @@ func purposes() map[string]string {
 		"standin":       "the stand-in for the delayed exchange, beside a durable classic queue",
 		"memory":        "peak memory of a worker while ten million rows wait",
 		"broker":        "memory of a broker while ten million rows wait in MySQL, beside one without them",
+		"overview":      "how long it takes to read what the operator's first page shows while ten million rows wait",
 		"flat":          "statements on ten million rows, beside the same on a hundred thousand",
 		"idle":          "what a worker with nothing due asks of the database and the processor, and how soon a message due now is published",
 		"recovery":      "how long until a hundred thousand messages in flight are published again after the broker and its disk are lost",

@@ -113,3 +113,15 @@ func TestBenchFlat_MeasuresEachOperationAtEachSize(t *testing.T) {
 		require.Positive(t, *l.Ratio)
 	}
 }
+
+func TestBenchOverview_MeasuresOnARealDatabase(t *testing.T) {
+	t.Parallel()
+	l, err := benchOverview(t.Context(), services{dsn: devtest.Database(t)}, small())
+	require.NoError(t, err)
+	require.Equal(t, "overview", l.Bench)
+	require.Equal(t, 2000, l.Rows)
+	require.Equal(t, 2, l.Rounds)
+	require.Positive(t, l.P50Ms)
+	require.GreaterOrEqual(t, l.P99Ms, l.P50Ms)
+	require.Equal(t, l.P99Ms <= 100, l.Met)
+}

@@ -24,3 +24,8 @@ func DelayQuery(now time.Time, delay time.Duration) (string, []any) {
 	}
 	return takeQuery(all, span{from, w.ahead, 64})
 }
+
+// ListQuery is the query by which a list of a state goes on after a row, in all shards.
+func ListQuery(o *Operator, state State, f Filter) (string, []any) {
+	return o.stateQuery(state, everyShard(), &f, place{At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(), ID: 100}, 50)
+}

@@ -197,3 +197,29 @@ func TestList_IsBoundedWhateverThereIs(t *testing.T) {
 		require.LessOrEqual(t, handlerReads(t, l.db)-before, pages*12_000, "%+v: rows and index entries read by %d pages", f, pages)
 	}
 }
+
+func TestList_ReadsAStateInIndexOrderAndNothingButTheIndex(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	l.fillMixed(t, 5000)
+	l.exec(t, "ANALYZE TABLE outbox_messages")
+	now, err := l.Now(t.Context())
+	require.NoError(t, err)
+	for _, s := range []outbox.State{outbox.Scheduled, outbox.Published, outbox.Done, outbox.Canceled, outbox.Dead} {
+		for _, f := range []outbox.Filter{{}, {DueFrom: now.Add(-time.Hour), DueBefore: now.Add(time.Hour)}} {
+			query, args := outbox.ListQuery(l.operator(), s, f)
+			var plan []map[string]any
+			require.NoError(t, l.db.Raw("EXPLAIN FORMAT=TRADITIONAL "+query, args...).Scan(&plan).Error)
+			branches := 0
+			for _, row := range plan {
+				require.NotContains(t, fmt.Sprint(row["Extra"]), "filesort", "%s: %v", s, row)
+				if fmt.Sprint(row["table"]) == "outbox_messages" {
+					branches++
+					require.Equal(t, "due", fmt.Sprint(row["key"]), "%s: %v", s, row)
+					require.Contains(t, fmt.Sprint(row["Extra"]), "Using index", "%s: %v", s, row)
+				}
+			}
+			require.Equal(t, 16, branches)
+		}
+	}
+}

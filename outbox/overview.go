@@ -105,10 +105,10 @@ func (o *Operator) counts(ctx context.Context) (map[string]Count, error) {
 	for _, s := range everyState() {
 		// index: due (state), and nothing but the index
 		branches = append(branches, `(SELECT ?, COUNT(*) FROM (SELECT id FROM outbox_messages FORCE INDEX (due)
-			WHERE state = ? ORDER BY shard DESC, available_at DESC LIMIT ?) AS some)`)
+			WHERE state = ? ORDER BY shard DESC, available_at DESC LIMIT ?) AS counted)`)
 		args = append(args, string(s), string(s), countedRows+1)
 	}
-	branches = append(branches, `(SELECT 'unrouted', COUNT(*) FROM (SELECT id FROM outbox_unrouted ORDER BY id DESC LIMIT ?) AS some)`)
+	branches = append(branches, `(SELECT 'unrouted', COUNT(*) FROM (SELECT id FROM outbox_unrouted ORDER BY id DESC LIMIT ?) AS counted)`)
 	args = append(args, countedRows+1)
 	counts := map[string]Count{}
 	_, err := queryAll(ctx, o.store.sql, func(rows *sql.Rows, _ *struct{}) error {
@@ -143,7 +143,7 @@ func (o *Operator) dueNextHour(ctx context.Context, now time.Time) ([]DueMinute,
 		for i := range branches {
 			// index: due (state, shard, available_at), and nothing but the index
 			branches[i] = `(SELECT ?, COUNT(*) FROM (SELECT id FROM outbox_messages FORCE INDEX (due)
-				WHERE state = ? AND shard IN (` + marks(shards) + `) AND available_at >= ? AND available_at < ? LIMIT ?) AS some)`
+				WHERE state = ? AND shard IN (` + marks(shards) + `) AND available_at >= ? AND available_at < ? LIMIT ?) AS counted)`
 			from := due[i].From.Add(of.after)
 			args = append(append(append(args, i, string(of.state)), anys(everyShard())...), dueText(from), dueText(from.Add(time.Minute)), countedMinute+1)
 		}

@@ -63,12 +63,12 @@ func TestOverview_TellsHowLateWhatHasTakenEffectWas(t *testing.T) {
 		FROM (SELECT seq, UTC_TIMESTAMP(6) - INTERVAL seq * 5 SECOND AS finished FROM `+numbers(800)+`) AS x`)
 	v := l.overview(t).Lateness
 	var want struct {
-		Of    int
-		MaxUs int64
+		Counted int
+		MaxUs   int64
 	}
-	require.NoError(t, l.db.Raw(`SELECT COUNT(*) AS of, MAX(TIMESTAMPDIFF(MICROSECOND, due_at, finished_at)) AS max_us
+	require.NoError(t, l.db.Raw(`SELECT COUNT(*) AS counted, MAX(TIMESTAMPDIFF(MICROSECOND, due_at, finished_at)) AS max_us
 		FROM outbox_messages WHERE NOT untracked AND finished_at >= ?`, v.Since.Format("2006-01-02 15:04:05.000000")).Scan(&want).Error)
-	require.Equal(t, want.Of, v.Of)
+	require.Equal(t, want.Counted, v.Of)
 	require.Greater(t, v.Of, 500)
 	require.Equal(t, time.Duration(want.MaxUs)*time.Microsecond, v.Max)
 	sum := 0

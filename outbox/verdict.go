@@ -209,7 +209,7 @@ func (o *Operator) late(ctx context.Context, now time.Time) (l overdue, err erro
 		args := append(append([]any{string(of.state)}, anys(everyShard())...), limit, countedRows+1)
 		// index: due (state, shard, available_at), and nothing but the index
 		if err := o.store.sql.QueryRowContext(ctx, `SELECT COUNT(*) FROM (SELECT id FROM outbox_messages FORCE INDEX (due)
-			WHERE state = ? AND shard IN (`+marks(shards)+`) AND available_at < ? LIMIT ?) AS some`, args...).Scan(of.into); err != nil {
+			WHERE state = ? AND shard IN (`+marks(shards)+`) AND available_at < ? LIMIT ?) AS counted`, args...).Scan(of.into); err != nil {
 			return l, err
 		}
 		if *of.into == 0 {
@@ -272,7 +272,7 @@ func (o *Operator) retries(ctx context.Context, now time.Time) ([]retry, error) 
 		// index: due (state, shard, available_at)
 		branches = append(branches, `(SELECT due, last_error FROM (SELECT `+micros1970("due_at")+` AS due, last_error
 			FROM outbox_messages FORCE INDEX (due) WHERE state = 'scheduled' AND shard = ? AND available_at >= ? AND available_at < ?
-			ORDER BY available_at LIMIT ?) AS next WHERE due < ?)`)
+			ORDER BY available_at LIMIT ?) AS soon WHERE due < ?)`)
 		args = append(args, shard, dueText(now.Add(-lateFrom)), dueText(now.Add(o.store.longestPause())), retriesLooked, now.Add(-lateFrom).UnixMicro())
 	}
 	return queryAll(ctx, o.store.sql, func(rows *sql.Rows, r *retry) error {
