@@ -14,7 +14,7 @@ func (w *Worker) handle(ctx context.Context, d outbox.Delivery, effect Effect) e
 	ctx, delivered := tracing.Deliver(ctx, w.cfg.Tracer, d)
 	outcome, err := w.store.Handle(ctx, d, func(tx *gorm.DB) error {
 		ctxs, ended := tracing.Effect(w.cfg.Tracer, d.Topic, []context.Context{ctx})
-		err := effect(ctxs[0], tx, d)
+		err := effect(ctxs[0], tx, d) //nolint:contextcheck // it is made of ctx
 		ended(err)
 		return err
 	})
@@ -40,7 +40,7 @@ func (w *Worker) handleBatch(ctx context.Context, ds []outbox.Delivery, effect B
 			ctxs[i] = byID[d.ID]
 		}
 		ctxs, ended := tracing.Effect(w.cfg.Tracer, ds[0].Topic, ctxs)
-		within := ctx
+		within := ctx //nolint:contextcheck // those of the deliveries are made of it
 		if len(ds) == 1 {
 			within = ctxs[0]
 		}
@@ -50,7 +50,7 @@ func (w *Worker) handleBatch(ctx context.Context, ds []outbox.Delivery, effect B
 	})
 	errs := make([]error, len(ds))
 	for i, r := range results {
-		w.logResult(of[i], ds[i], r)
+		w.logResult(of[i], ds[i], r) //nolint:contextcheck // it is made of ctx
 		delivered[i](r)
 		errs[i] = r.Err
 	}

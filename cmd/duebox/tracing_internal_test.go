@@ -74,12 +74,18 @@ func (r *receiver) take(got *collector.ExportTraceServiceRequest) {
 	}
 }
 
-// named are the spans of a trace with this name.
-func (r *receiver) named(trace, name string) (found []span) {
+// The trace of the test's caller, and its span.
+const (
+	callersTrace = "0af7651916cd43dd8448eb211c80319c"
+	callersSpan  = "b7ad6b7169203331"
+)
+
+// named are the spans of the caller's trace with this name.
+func (r *receiver) named(name string) (found []span) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.spans {
-		if s.trace == trace && s.name == name {
+		if s.trace == callersTrace && s.name == name {
 			found = append(found, s)
 		}
 	}
@@ -102,12 +108,11 @@ func TestTracing_OneTraceFromTheRequestToTheEffect(t *testing.T) {
 	}
 	require.Equal(t, http.StatusOK, request(t, http.MethodPut, "http://"+apiAddr+"/v1/products/A", `{"name":"A","stock":1}`, nil))
 
-	const trace, caller = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+apiAddr+"/v1/orders",
 		strings.NewReader(`{"kind":"normal","user":"u","items":[{"sku":"A","quantity":1,"price":5}]}`))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Traceparent", "00-"+trace+"-"+caller+"-01")
+	req.Header.Set("Traceparent", "00-"+callersTrace+"-"+callersSpan+"-01")
 	client := &http.Client{Timeout: 10 * time.Second}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
@@ -118,15 +123,17 @@ func TestTracing_OneTraceFromTheRequestToTheEffect(t *testing.T) {
 	require.Equal(t, http.StatusCreated, resp.StatusCode)
 
 	for _, topic := range []string{"order.expire", "order.remind"} {
-		require.Eventually(t, func() bool { return len(r.named(trace, "effect "+topic)) > 0 && len(r.named(trace, "deliver "+topic)) > 0 }, patience, 50*time.Millisecond)
-		enqueue, publish := r.named(trace, "enqueue "+topic), r.named(trace, "publish "+topic)
-		deliver, effect := r.named(trace, "deliver "+topic), r.named(trace, "effect "+topic)
-		place := r.named(trace, "POST /v1/orders")
+		require.Eventually(t, func() bool {
+			return len(r.named("effect "+topic)) > 0 && len(r.named("deliver "+topic)) > 0
+		}, patience, 50*time.Millisecond)
+		enqueue, publish := r.named("enqueue "+topic), r.named("publish "+topic)
+		deliver, effect := r.named("deliver "+topic), r.named("effect "+topic)
+		place := r.named("POST /v1/orders")
 		require.Len(t, place, 1)
 		require.Len(t, enqueue, 1)
 		require.Len(t, publish, 1)
 		require.Len(t, deliver, 1)
-		require.Equal(t, span{service: "duebox-api", name: "POST /v1/orders", trace: trace, id: place[0].id, parent: caller}, place[0])
+		require.Equal(t, span{service: "duebox-api", name: "POST /v1/orders", trace: callersTrace, id: place[0].id, parent: callersSpan}, place[0])
 		require.Equal(t, place[0].id, enqueue[0].parent)
 		require.Equal(t, enqueue[0].id, publish[0].parent)
 		require.Equal(t, publish[0].id, deliver[0].parent)
@@ -138,8 +145,8 @@ func TestTracing_OneTraceFromTheRequestToTheEffect(t *testing.T) {
 	for _, p := range []*process{api, worker} {
 		require.NoError(t, p.stop())
 	}
-	require.True(t, hasLine(t, api, map[string]any{"msg": "http request", "trace_id": trace, "order": order.No, "route": "/v1/orders"}))
-	require.True(t, hasLine(t, worker, map[string]any{"msg": "delivery handled", "trace_id": trace, "key": order.No, "topic": "order.expire"}))
+	require.True(t, hasLine(t, api, map[string]any{"msg": "http request", "trace_id": callersTrace, "order": order.No, "route": "/v1/orders"}))
+	require.True(t, hasLine(t, worker, map[string]any{"msg": "delivery handled", "trace_id": callersTrace, "key": order.No, "topic": "order.expire"}))
 }
 
 // Nothing waits for a collector that is away, and nothing is lost but spans.

@@ -33,7 +33,7 @@ func into(ctx context.Context, headers map[string]string) map[string]string {
 // that names a trace of its own stays in that one.
 func Enqueuing(tracer trace.Tracer) func(ctx context.Context, m outbox.Message) (headers map[string]string, done func(id int64, err error)) {
 	return func(ctx context.Context, m outbox.Message) (map[string]string, func(int64, error)) {
-		own := trace.SpanContextFromContext(From(context.Background(), m.Headers))
+		own := trace.SpanContextFromContext(From(ctx, m.Headers))
 		if own.IsValid() && own.TraceID() != trace.SpanContextFromContext(ctx).TraceID() {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, own)
 		}
@@ -87,7 +87,7 @@ func (p publisher) Publish(ctx context.Context, batch []outbox.Publication) []ou
 	}
 	receipts := p.next.Publish(ctx, batch)
 	for i, span := range spans {
-		var err error = outbox.ErrUnconfirmed
+		err := outbox.ErrUnconfirmed
 		if i < len(receipts) {
 			err = receipts[i].Err
 		}

@@ -27,7 +27,7 @@ import (
 
 const (
 	scope = "github.com/duebox/duebox"
-	// closeLimit bounds handing over the last spans when a process ends.
+	// How long handing over the last spans may take when a process ends.
 	closeLimit = 3 * time.Second
 	quiet      = time.Minute // between two lines about spans that could not be handed over
 )
