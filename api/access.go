@@ -13,6 +13,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/duebox/duebox/internal/certs"
 	"github.com/duebox/duebox/model"
 )
 
@@ -132,6 +133,15 @@ func (s *Server) operator(r *http.Request) (caller, error) {
 	}
 	return caller{name: open.Name, via: "ui"}, nil
 }
+
+// certified lets those requests pass that have shown a certificate, where one is wanted. Probes come from machines, which have none.
+func (s *Server) certified(c *gin.Context) {
+	if s.cfg.ClientCertificates && !isProbe(c.FullPath()) && !certs.IsKnown(c.Request.TLS) {
+		s.fail(c, errNoCertificate)
+	}
+}
+
+func isProbe(route string) bool { return route == "/healthz" || route == "/readyz" }
 
 // local lets a request pass to a server without a token, which whoever is on this machine may use. A browser is on this machine too, and
 // shows pages of others: so a request must name this machine, which one of a page whose name resolves to it does not (DNS

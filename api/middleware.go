@@ -20,13 +20,13 @@ func (s *Server) observe(c *gin.Context) {
 		route := c.FullPath()
 		s.metrics.observe(c.Request.Method, route, c.Writer.Status(), took)
 		level := slog.LevelInfo
-		if route == "/healthz" || route == "/readyz" || route == "/metrics" {
+		if isProbe(route) || route == "/metrics" {
 			level = slog.LevelDebug
 		}
 		s.cfg.Log.LogAttrs(c.Request.Context(), level, "http request",
 			slog.String("method", c.Request.Method), slog.String("route", route), slog.String("path", shown(c.Request.URL.Path)),
 			slog.Int("status", c.Writer.Status()), slog.Float64("took_seconds", took.Seconds()), slog.Int("bytes", max(0, c.Writer.Size())),
-			slog.String("remote", c.Request.RemoteAddr), subject(c))
+			slog.String("remote", c.Request.RemoteAddr))
 	}()
 	c.Next()
 }

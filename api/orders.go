@@ -38,7 +38,6 @@ func (s *Server) placeOrder(c *gin.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	c.Set(aboutOrder, o.No)
 	return created("/v1/orders/"+o.No, orderBody(o)), nil
 }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,8 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/duebox/duebox/model"
 	"github.com/duebox/duebox/outbox"
@@ -58,6 +57,10 @@ type Config struct {
 	JWTSecret, JWKSFile string
 	// JWTIssuer and JWTAudience are what an identity has to name. Empty: whatever it names.
 	JWTIssuer, JWTAudience string
+	// TLS has Serve speak TLS. Default: it does not.
+	TLS *tls.Config
+	// ClientCertificates has only those use the server who have shown a certificate that TLS verifies; probes aside.
+	ClientCertificates bool
 	// Rate is how many requests per second a client may make whose credentials are right, twice as many at once; one that shares a token with
 	// others is told apart by its address. Zero: any number.
 	Rate float64
@@ -65,8 +68,6 @@ type Config struct {
 	RateUnknown float64
 	// Registry gets the HTTP metrics, and is what /metrics shows. Default: a new one.
 	Registry *prometheus.Registry
-	// Tracer makes a span of each request, in the trace that its header traceparent names. Default: none.
-	Tracer trace.Tracer
 	// Log gets a line for each request: level debug for probes and scrapes, info for all others. What could not be served
 	// gets another one, with the cause. Default: none.
 	Log *slog.Logger
@@ -116,9 +117,6 @@ func New(cfg Config, orders Orders, messages Messages, ops Operator, ready func(
 	}
 	if cfg.Registry == nil {
 		cfg.Registry = prometheus.NewRegistry()
-	}
-	if cfg.Tracer == nil {
-		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -182,7 +180,14 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	s.tellAccess(ctx)
 	s.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "http server listens", slog.String("addr", ln.Addr().String()))
 	served := make(chan error, 1)
-	go func() { served <- s.http.Serve(ln) }()
+	go func() {
+		if s.cfg.TLS == nil {
+			served <- s.http.Serve(ln)
+			return
+		}
+		s.http.TLSConfig = s.cfg.TLS
+		served <- s.http.ServeTLS(ln, "", "")
+	}()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)

@@ -20,21 +20,22 @@ import (
 // This file is the only one that knows HTTP status codes.
 
 var (
-	errNoRun        = errors.New("api: there is no such run of the reconciler, or its record has been purged")
-	errNoRoute      = errors.New("api: nothing is served at this path")
-	errNoMethod     = errors.New("api: this path does not serve this method")
-	errUnauthorized = errors.New("api: a bearer token is required")
-	errWrongToken   = errors.New("api: the token is not the admin token")
-	errForged       = errors.New("api: the request changes something and comes from a page of another origin, or lacks the X-CSRF-Token of its session")
-	errNotLocal     = errors.New("api: this server has no token and answers only to localhost and loopback addresses, not to the Host of this request")
-	errNeedsToken   = errors.New("api: this path wants the API_TOKEN itself; the signed identity of a user opens orders only")
-	errOtherUser    = errors.New("api: the signed identity is of another user")
-	errNoLogin      = errors.New("api: ADMIN_TOKEN is not set, so there is nothing to log in with")
-	errNoAdmin      = errors.New("api: ADMIN_TOKEN is not set, and API_TOKEN does not open this path")
-	errTooLarge     = errors.New("api: the body is larger than 65536 bytes")
-	errMediaType    = errors.New("api: the body must be application/json in UTF-8, without a content encoding")
-	errSlowBody     = errors.New("api: the body did not arrive in time")
-	errPanic        = errors.New("api: panic")
+	errNoRun         = errors.New("api: there is no such run of the reconciler, or its record has been purged")
+	errNoRoute       = errors.New("api: nothing is served at this path")
+	errNoMethod      = errors.New("api: this path does not serve this method")
+	errUnauthorized  = errors.New("api: a bearer token is required")
+	errWrongToken    = errors.New("api: the token is not the admin token")
+	errForged        = errors.New("api: the request changes something and comes from a page of another origin, or lacks the X-CSRF-Token of its session")
+	errNotLocal      = errors.New("api: this server has no token and answers only to localhost and loopback addresses, not to the Host of this request")
+	errNeedsToken    = errors.New("api: this path wants the API_TOKEN itself; the signed identity of a user opens orders only")
+	errOtherUser     = errors.New("api: the signed identity is of another user")
+	errNoCertificate = errors.New("api: a client certificate is required")
+	errNoLogin       = errors.New("api: ADMIN_TOKEN is not set, so there is nothing to log in with")
+	errNoAdmin       = errors.New("api: ADMIN_TOKEN is not set, and API_TOKEN does not open this path")
+	errTooLarge      = errors.New("api: the body is larger than 65536 bytes")
+	errMediaType     = errors.New("api: the body must be application/json in UTF-8, without a content encoding")
+	errSlowBody      = errors.New("api: the body did not arrive in time")
+	errPanic         = errors.New("api: panic")
 
 	errMessageTooLarge = errors.New("api: the body is larger than 524288 bytes")
 	errNoMessage       = errors.New("api: there is no live message of this topic and key; one that has ended is found by its id")
@@ -153,6 +154,7 @@ func describe(err error) problem {
 		{errNotLocal, "not-local", "Not this machine", http.StatusForbidden},
 		{errNeedsToken, "token-required", "The token is required", http.StatusForbidden},
 		{errOtherUser, "another-user", "Another user", http.StatusForbidden},
+		{errNoCertificate, "certificate-required", "A certificate is required", http.StatusForbidden},
 		{errNoLogin, "no-login", "There is no login", http.StatusConflict},
 		{errNoAdmin, "admin-token-not-set", "The admin token is not set", http.StatusForbidden},
 		{errNoMessage, "no-such-message", "No such message", http.StatusNotFound},

@@ -19,6 +19,7 @@ const (
 	AnotherUser          ProblemType = "another-user"
 	BodyTimeout          ProblemType = "body-timeout"
 	BodyTooLarge         ProblemType = "body-too-large"
+	CertificateRequired  ProblemType = "certificate-required"
 	DeliveryDead         ProblemType = "delivery-dead"
 	DeliveryDone         ProblemType = "delivery-done"
 	DeliveryEarly        ProblemType = "delivery-early"

@@ -81,6 +81,24 @@ type Config struct {
 	JWTIssuer string `env:"JWT_ISSUER"`
 	// What signed identities must name as their audience (`aud`). Required with `JWT_JWKS_FILE`, whose keys sign for others too. Empty: any.
 	JWTAudience string `env:"JWT_AUDIENCE"`
+	// Certificate that the listeners of API and worker show, in PEM, with those between it and its CA. With it they speak TLS only. All files of certificates and keys are read anew when they change, for new connections.
+	TLSCertFile string `env:"TLS_CERT_FILE"`
+	// Its private key.
+	TLSKeyFile string `env:"TLS_KEY_FILE"`
+	// CA whose certificates clients of API and worker must show, beside their tokens; not for `/healthz` and `/readyz`. Empty: none is asked for.
+	TLSClientCAFile string `env:"TLS_CLIENT_CA_FILE"`
+	// CA that must have signed the certificate of MySQL. With it, or a certificate below, connections are encrypted, and the server has to be the host of `MYSQL_DSN`. Empty: those that the system trusts.
+	MySQLCAFile string `env:"MYSQL_TLS_CA_FILE"`
+	// Certificate that MySQL is shown, in PEM.
+	MySQLCertFile string `env:"MYSQL_TLS_CERT_FILE"`
+	// Its private key.
+	MySQLKeyFile string `env:"MYSQL_TLS_KEY_FILE"`
+	// CA that must have signed the certificate of RabbitMQ, where `AMQP_URL` is `amqps`. Empty: those that the system trusts.
+	AMQPCAFile string `env:"AMQP_TLS_CA_FILE"`
+	// Certificate that RabbitMQ is shown, in PEM.
+	AMQPCertFile string `env:"AMQP_TLS_CERT_FILE"`
+	// Its private key.
+	AMQPKeyFile string `env:"AMQP_TLS_KEY_FILE"`
 	// Requests per second that a client of the API may make, up to twice as many at once: a user, or an address that has a right token or needs none. More are answered 429. `0`: any number.
 	RateLimit float64 `env:"RATE_LIMIT" envDefault:"1000"`
 	// The same of an address whose credentials are wrong or missing. Attempts to log in to the page are limited to ten at once and one every ten seconds, whatever is set.

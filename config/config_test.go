@@ -50,7 +50,8 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 		"AMQP_URL=amqps://u:p@mq/v", "NAMESPACE=eu-1", "DELAY_STRATEGY=plugin", "DELAY_TIERS=1h,1s", "HORIZON=1193h", "GRACE=5s",
 		"MAX_ATTEMPTS=3", "PREFETCH=65535", "WORKERS=1", "DRAIN_TIMEOUT=1m", "ORDER_TIMEOUT_NORMAL=1h",
 		"ORDER_TIMEOUT_FLASH=1m30s", "ORDER_TIMEOUT_PRESALE=240h", "ORDER_REMIND_BEFORE=0", "RECONCILE_SCHEDULE=@every 5s", "AUDIT_SCHEDULE=@daily", "RETENTION=1h",
-		"MIGRATE_ON_START=false", "ADMIN_TOKEN=a", "API_TOKEN=b", "JWT_JWKS_FILE=/keys", "JWT_ISSUER=https://id.example/", "JWT_AUDIENCE=shop", "RATE_LIMIT=0", "RATE_LIMIT_UNKNOWN=0.5", "UNKNOWN=ignored",
+		"MIGRATE_ON_START=false", "ADMIN_TOKEN=a", "API_TOKEN=b", "TLS_CERT_FILE=/c", "TLS_KEY_FILE=/k", "TLS_CLIENT_CA_FILE=/ca", "MYSQL_TLS_CA_FILE=/mca", "MYSQL_TLS_CERT_FILE=/mc", "MYSQL_TLS_KEY_FILE=/mk",
+		"AMQP_TLS_CA_FILE=/aca", "AMQP_TLS_CERT_FILE=/ac", "AMQP_TLS_KEY_FILE=/ak", "JWT_JWKS_FILE=/keys", "JWT_ISSUER=https://id.example/", "JWT_AUDIENCE=shop", "RATE_LIMIT=0", "RATE_LIMIT_UNKNOWN=0.5", "UNKNOWN=ignored",
 	}, "MYSQL_DSN", "AMQP_URL")
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff(config.Config{
@@ -75,6 +76,15 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 		Retention:           time.Hour,
 		AdminToken:          config.NewSecret("a"),
 		APIToken:            config.NewSecret("b"),
+		TLSCertFile:         "/c",
+		TLSKeyFile:          "/k",
+		TLSClientCAFile:     "/ca",
+		MySQLCAFile:         "/mca",
+		MySQLCertFile:       "/mc",
+		MySQLKeyFile:        "/mk",
+		AMQPCAFile:          "/aca",
+		AMQPCertFile:        "/ac",
+		AMQPKeyFile:         "/ak",
 		JWKSFile:            "/keys",
 		JWTIssuer:           "https://id.example/",
 		JWTAudience:         "shop",
@@ -277,6 +287,22 @@ func TestLoad_IdentitiesNeedWhatMakesThemSafe(t *testing.T) {
 	} {
 		_, err := config.Load(variables)
 		require.NoError(t, err)
+	}
+}
+
+func TestLoad_EncryptionNeedsAllOfIt(t *testing.T) {
+	t.Parallel()
+	for problem, variables := range map[string][]string{
+		`TLS_CERT_FILE: is "/c", want TLS_KEY_FILE set as well`:                         {"TLS_CERT_FILE=/c"},
+		`TLS_KEY_FILE: is "/k", want TLS_CERT_FILE set as well`:                         {"TLS_KEY_FILE=/k"},
+		`TLS_CLIENT_CA_FILE: is "/ca", want TLS_CERT_FILE set as well`:                  {"TLS_CLIENT_CA_FILE=/ca"},
+		`MYSQL_TLS_KEY_FILE: is "/k", want MYSQL_TLS_CERT_FILE set as well`:             {"MYSQL_TLS_KEY_FILE=/k"},
+		`AMQP_TLS_CERT_FILE: is "/c", want AMQP_TLS_KEY_FILE set as well`:               {"AMQP_TLS_CERT_FILE=/c"},
+		`AMQP_TLS_CA_FILE: is "/ca", want an AMQP_URL that begins with amqps://`:        {"AMQP_TLS_CA_FILE=/ca", "AMQP_URL=amqp://h"},
+		`MYSQL_TLS_CA_FILE: is "/ca", want a MYSQL_DSN that says nothing of tls itself`: {"MYSQL_TLS_CA_FILE=/ca", "MYSQL_DSN=u@tcp(h)/d?x=y&tls=skip-verify"},
+	} {
+		_, err := config.Load(variables)
+		require.EqualError(t, err, problem)
 	}
 }
 

@@ -69,6 +69,12 @@ func (c *Config) rules() []rule {
 		{"JWT_ISSUER", "JWT_SECRET or JWT_JWKS_FILE set as well", c.JWTIssuer == "" || identities},
 		{"JWT_AUDIENCE", "JWT_SECRET or JWT_JWKS_FILE set as well", c.JWTAudience == "" || identities},
 		{"JWT_AUDIENCE", "the audience that the keys of JWT_JWKS_FILE sign for us", c.JWKSFile == "" || c.JWTAudience != ""},
+		pair("TLS_CERT_FILE", "TLS_KEY_FILE", c.TLSCertFile, c.TLSKeyFile),
+		{"TLS_CLIENT_CA_FILE", "TLS_CERT_FILE set as well", c.TLSClientCAFile == "" || c.TLSCertFile != ""},
+		pair("MYSQL_TLS_CERT_FILE", "MYSQL_TLS_KEY_FILE", c.MySQLCertFile, c.MySQLKeyFile),
+		{"MYSQL_TLS_CA_FILE", "a MYSQL_DSN that says nothing of tls itself", !c.MySQLTLS() || !saysTLS(c.MySQLDSN.Reveal())},
+		pair("AMQP_TLS_CERT_FILE", "AMQP_TLS_KEY_FILE", c.AMQPCertFile, c.AMQPKeyFile),
+		{"AMQP_TLS_CA_FILE", "an AMQP_URL that begins with amqps://", !c.AMQPTLS() || !c.AMQPURL.IsSet() || strings.HasPrefix(c.AMQPURL.Reveal(), "amqps://")},
 		rate("RATE_LIMIT", c.RateLimit),
 		rate("RATE_LIMIT_UNKNOWN", c.RateLimitUnknown),
 	}
@@ -89,6 +95,26 @@ func duration(name string, d, low, high time.Duration) rule {
 func count(name string, n, low, high int) rule {
 	return rule{name, fmt.Sprintf("a whole number from %d to %d", low, high), low <= n && n <= high}
 }
+
+// pair is the rule of a certificate and its key.
+func pair(certificate, key, certificatePath, keyPath string) rule {
+	if certificatePath == "" {
+		certificate, key = key, certificate
+	}
+	return rule{certificate, key + " set as well", (certificatePath == "") == (keyPath == "")}
+}
+
+// saysTLS reports whether a DSN has the parameter tls.
+func saysTLS(dsn string) bool {
+	_, parameters, _ := strings.Cut(dsn[strings.LastIndexByte(dsn, '/')+1:], "?")
+	return slices.ContainsFunc(strings.Split(parameters, "&"), func(p string) bool { return strings.HasPrefix(p, "tls=") })
+}
+
+// MySQLTLS reports whether connections to MySQL are encrypted by files of ours.
+func (c *Config) MySQLTLS() bool { return c.MySQLCAFile != "" || c.MySQLCertFile != "" }
+
+// AMQPTLS reports whether connections to RabbitMQ are encrypted by files of ours.
+func (c *Config) AMQPTLS() bool { return c.AMQPCAFile != "" || c.AMQPCertFile != "" }
 
 // rate leaves out NaN, which no comparison accepts.
 func rate(name string, perSecond float64) rule {

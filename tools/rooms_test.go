@@ -108,6 +108,10 @@ func refused() map[string]map[string]string {
 			"internal/watched/w1/w.go": module + "config",
 			"internal/watched/w2/w.go": "gorm.io/gorm",
 		},
+		"certs-is-near-the-bottom": {
+			"internal/certs/k1/k.go": module + "config",
+			"internal/certs/k2/k.go": "github.com/gin-gonic/gin",
+		},
 		"chaos-shares-nothing-with-the-product": {
 			"internal/chaos/s1/s.go":      module + "outbox",
 			"internal/chaos/s2/s_test.go": module + "internal/ordering",
@@ -144,6 +148,7 @@ func allowed() map[string][]string {
 		"internal/chaos/chaos.go":            {"database/sql", "github.com/Shopify/toxiproxy/v2", "github.com/rabbitmq/amqp091-go", module + "internal/child", module + "internal/devenv"},
 		"internal/child/child.go":            {"os/exec"},
 		"internal/watched/watched.go":        {"os"},
+		"internal/certs/certs.go":            {"crypto/tls", module + "internal/watched"},
 		"internal/database/database.go":      {"context", "gorm.io/gorm", "gorm.io/driver/mysql", "github.com/pressly/goose/v3/lock"},
 		"internal/demo/demo.go":              {"net/http", module + "client", module + "internal/devenv"},
 		"internal/ordering/ordering.go":      {"gorm.io/gorm", module + "outbox", module + "model"},

@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/duebox/duebox/internal/certs"
 )
 
 const (
@@ -36,7 +38,7 @@ func (w *Worker) serve(ctx context.Context, ln net.Listener, cancel context.Canc
 	}
 	served := make(chan error, 1)
 	go func() {
-		err := server.Serve(ln)
+		err := w.answer(server, ln)
 		if errors.Is(err, http.ErrServerClosed) {
 			err = nil
 		}
@@ -54,6 +56,14 @@ func (w *Worker) serve(ctx context.Context, ln net.Listener, cancel context.Canc
 		}
 		return nil
 	}
+}
+
+func (w *Worker) answer(server *http.Server, ln net.Listener) error {
+	if w.cfg.TLS == nil {
+		return server.Serve(ln)
+	}
+	server.TLSConfig = w.cfg.TLS
+	return server.ServeTLS(ln, "", "")
 }
 
 func (w *Worker) routes() http.Handler {
@@ -148,6 +158,9 @@ func orNoTables(err error) error {
 
 // guarded asks for the admin token, if there is one.
 func (w *Worker) guarded(next http.Handler) http.Handler {
+	if w.cfg.ClientCertificates {
+		next = certified(next)
+	}
 	if w.cfg.AdminToken == "" {
 		return next
 	}
@@ -158,6 +171,17 @@ func (w *Worker) guarded(next http.Handler) http.Handler {
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			rw.Header().Set("WWW-Authenticate", "Bearer")
 			writeJSON(rw, http.StatusUnauthorized, map[string]string{"status": "unauthorized"})
+			return
+		}
+		next.ServeHTTP(rw, req)
+	})
+}
+
+// certified lets those requests pass that have shown a certificate which holds.
+func certified(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		if !certs.IsKnown(req.TLS) {
+			writeJSON(rw, http.StatusForbidden, map[string]string{"status": "a client certificate is required"})
 			return
 		}
 		next.ServeHTTP(rw, req)

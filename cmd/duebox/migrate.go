@@ -16,7 +16,7 @@ func newMigrate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, closeDB, err := openDatabase(c.Context(), cfg, true)
+			_, closeDB, err := openDatabase(c, cfg, true)
 			if err != nil {
 				return fail(wentWrong, err)
 			}

@@ -58,7 +58,7 @@ func openDesk(c *cobra.Command) (*desk, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, closeDB, err := openDatabase(c.Context(), cfg, false)
+	db, closeDB, err := openDatabase(c, cfg, false)
 	if err != nil {
 		return nil, fail(wentWrong, err)
 	}

@@ -109,7 +109,7 @@ func curl(args []string) int {
 // TestREADME_ExamplesCompile builds the README's Go code, as the bodies of functions.
 func TestREADME_ExamplesCompile(t *testing.T) {
 	t.Parallel()
-	code := blocks(t, "go", 2)
+	code := blocks(t, "go", 3)
 	require.LessOrEqual(t, strings.Count(code[0], "\n"), 20)
 
 	dir := t.TempDir()
@@ -122,6 +122,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/duebox/duebox/client"
 	"github.com/duebox/duebox/outbox"
 	"github.com/duebox/duebox/outbox/rabbitmq"
 	"github.com/pressly/goose/v3"
@@ -135,6 +136,12 @@ func Example(ctx context.Context, db *gorm.DB, cart string, remind func(tx *gorm
 
 func Migrate(ctx context.Context, sqlDB *sql.DB) error {
 `+code[1]+`
+	return err
+}
+
+func Put(ctx context.Context, token string) error {
+`+code[2]+`
+	_, _ = message, replaced
 	return err
 }
 `), 0o600))

@@ -64,7 +64,7 @@ func reconcile(c *cobra.Command, scope outbox.Scope, wait time.Duration) (outbox
 	if err != nil {
 		return outbox.Report{}, err
 	}
-	db, closeDB, err := openDatabase(c.Context(), cfg, false)
+	db, closeDB, err := openDatabase(c, cfg, false)
 	if err != nil {
 		return outbox.Report{}, err
 	}
@@ -84,7 +84,11 @@ func reconcile(c *cobra.Command, scope outbox.Scope, wait time.Duration) (outbox
 	if err != nil {
 		return outbox.Report{}, err
 	}
-	broker, err := rabbitmq.NewBroker(cfg.AMQPURL.Reveal(), rabbitmq.Config{Namespace: cfg.Namespace, Log: log})
+	encrypt, err := brokerTLS(c, cfg, log)
+	if err != nil {
+		return outbox.Report{}, err
+	}
+	broker, err := rabbitmq.NewBroker(cfg.AMQPURL.Reveal(), rabbitmq.Config{Namespace: cfg.Namespace, TLS: encrypt, Log: log})
 	if err != nil {
 		return outbox.Report{}, err
 	}

@@ -32,7 +32,7 @@ func restored(c *cobra.Command) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	db, closeDB, err := openDatabase(c.Context(), cfg, false)
+	db, closeDB, err := openDatabase(c, cfg, false)
 	if err != nil {
 		return "", fail(wentWrong, err)
 	}

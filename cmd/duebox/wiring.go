@@ -16,13 +16,12 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"go.opentelemetry.io/otel/trace"
+	"github.com/spf13/cobra"
 	"gorm.io/gorm"
 
 	"github.com/duebox/duebox/config"
 	"github.com/duebox/duebox/internal/database"
 	"github.com/duebox/duebox/internal/ordering"
-	"github.com/duebox/duebox/internal/tracing"
 	"github.com/duebox/duebox/outbox"
 	"github.com/duebox/duebox/outbox/rabbitmq"
 )
@@ -34,10 +33,19 @@ const migrateLimit = 10 * time.Minute
 const openLimit = 30 * time.Second
 
 // openDatabase opens the database and, if wanted, brings its schema up to date. The caller closes it.
-func openDatabase(ctx context.Context, cfg config.Config, migrate bool) (db *gorm.DB, closeDB func(), err error) {
+func openDatabase(c *cobra.Command, cfg config.Config, migrate bool) (db *gorm.DB, closeDB func(), err error) {
+	log, err := newLog(c.ErrOrStderr(), "warn")
+	if err != nil {
+		return nil, nil, err
+	}
+	encrypt, err := databaseTLS(c, cfg, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx := c.Context()
 	opening, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	if db, err = database.Open(opening, cfg.MySQLDSN.Reveal()); err != nil {
+	if db, err = database.OpenTLS(opening, cfg.MySQLDSN.Reveal(), encrypt); err != nil {
 		return nil, nil, err
 	}
 	closeDB = func() {
@@ -139,14 +147,7 @@ func newLog(w io.Writer, level string) (*slog.Logger, error) {
 	if err := from.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("--log-level: is %.40q, want debug, info, warn or error", level)
 	}
-	return slog.New(tracing.NewHandler(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: from}))), nil
-}
-
-// startTracing traces this process if the environment says where to; stop hands over the last spans.
-func startTracing(ctx context.Context, service string, log *slog.Logger) (tracer trace.Tracer, stop func(), err error) {
-	version, _ := build()
-	tracer, stop, err = tracing.Start(ctx, service, version, log)
-	return tracer, stop, fail(cannotBegin, err)
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: from})), nil
 }
 
 // drained runs part until ctx ends and then gives it limit to return, and some seconds more: what hangs then is left to die

@@ -34,12 +34,7 @@ func runWorker(c *cobra.Command, level string) error {
 	if err != nil {
 		return fail(cannotBegin, err)
 	}
-	tracer, stopTracing, err := startTracing(c.Context(), "duebox-worker", log)
-	if err != nil {
-		return err
-	}
-	defer stopTracing()
-	db, closeDB, err := openDatabase(c.Context(), cfg, cfg.MigrateOnStart)
+	db, closeDB, err := openDatabase(c, cfg, cfg.MigrateOnStart)
 	if err != nil {
 		return fail(wentWrong, err)
 	}
@@ -53,9 +48,18 @@ func runWorker(c *cobra.Command, level string) error {
 	if err != nil {
 		return fail(wentWrong, err)
 	}
+	listener, err := listenerTLS(c, cfg, log)
+	if err != nil {
+		return fail(cannotBegin, err)
+	}
+	encrypt, err := brokerTLS(c, cfg, log)
+	if err != nil {
+		return fail(cannotBegin, err)
+	}
 	w, err := worker.New(db, cfg.AMQPURL.Reveal(), map[string]worker.Effect{model.TopicRemind: shop.Remind}, worker.Config{
 		BatchEffects: map[string]worker.BatchEffect{model.TopicExpire: shop.ExpireAll},
-		HTTPAddr:     cfg.WorkerHTTPAddr, AdminToken: cfg.AdminToken.Reveal(),
+		TLS:          listener, ClientCertificates: cfg.TLSClientCAFile != "", BrokerTLS: encrypt,
+		HTTPAddr: cfg.WorkerHTTPAddr, AdminToken: cfg.AdminToken.Reveal(),
 		Namespace: cfg.Namespace, Strategy: rabbitmq.Strategy(cfg.DelayStrategy), Tiers: cfg.DelayTiers,
 		Horizon: cfg.Horizon, Grace: cfg.Grace, MaxAttempts: cfg.MaxAttempts, Retention: cfg.Retention,
 		Workers: cfg.Workers, Prefetch: cfg.Prefetch, DrainTimeout: cfg.DrainTimeout,
@@ -64,7 +68,7 @@ func runWorker(c *cobra.Command, level string) error {
 			_, err := shop.Forget(ctx)
 			return err
 		}}},
-		Registry: registry, Tracer: tracer, Log: log,
+		Registry: registry, Log: log,
 	})
 	if err != nil {
 		return fail(cannotBegin, err)

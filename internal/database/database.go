@@ -3,6 +3,7 @@ package database
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -34,10 +35,16 @@ const (
 // minute of silence. Timeouts that dsn leaves out are set.
 //
 // The caller closes the handle with its DB().Close.
-func Open(ctx context.Context, dsn string) (*gorm.DB, error) {
+func Open(ctx context.Context, dsn string) (*gorm.DB, error) { return OpenTLS(ctx, dsn, nil) }
+
+// OpenTLS is Open over connections that are encrypted by encrypt, unless that is nil, whatever dsn says of it.
+func OpenTLS(ctx context.Context, dsn string, encrypt *tls.Config) (*gorm.DB, error) {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("read the database DSN: %w", err) // the driver's text does not repeat the DSN
+	}
+	if encrypt != nil {
+		cfg.TLS, cfg.AllowFallbackToPlaintext = encrypt, false
 	}
 	cfg.Logger = &mysql.NopLogger{} // what it would print is in the errors that it returns
 	cfg.InterpolateParams = true

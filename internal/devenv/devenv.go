@@ -40,6 +40,8 @@ type Config struct {
 	// committed outlives the server however that ends, and not the machine.
 	// Default: with each commit.
 	Unflushed bool
+	// Arguments are more of the server's.
+	Arguments []string
 }
 
 const (

@@ -178,7 +178,7 @@ func (m *MariaDB) command() []string {
 	if m.config.GeneralLog != "" {
 		args = append(args, "--general-log=1", "--log-output=FILE", "--general-log-file="+m.config.GeneralLog)
 	}
-	return append(args, m.asUser()...)
+	return append(append(args, m.config.Arguments...), m.asUser()...)
 }
 
 // ping opens a connection of its own and asks for an answer.
