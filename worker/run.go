@@ -55,6 +55,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var rearming sync.WaitGroup
 	rearming.Go(func() { w.rearm(ctx) })
 	clock := w.startClock(ctx)
+	rearming.Go(func() { w.warnOfIsolation(ctx) })
 	w.log.InfoContext(ctx, "worker runs", "addr", ln.Addr().String())
 
 	<-ctx.Done()

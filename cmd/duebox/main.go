@@ -72,7 +72,6 @@ func newRoot() *cobra.Command {
 	}
 	root.Version = versionLine()
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newAPI(), newWorker(), newMigrate(), newReconcile(), newOutbox(), newRestored(), newDemo(), newHealth(), newVersion())
+	root.AddCommand(newAPI(), newWorker(), newMigrate(), newReconcile(), newOutbox(), newRestored(), newDoctor(), newConfig(), newDemo(), newHealth(), newVersion())
 	return root
 }

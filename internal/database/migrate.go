@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 	"gorm.io/gorm"
 )
@@ -30,27 +29,18 @@ func Migrate(ctx context.Context, db *gorm.DB, sets ...Set) error {
 }
 
 func migrate(ctx context.Context, db *gorm.DB, set Set) error {
-	pool, err := db.DB()
-	if err != nil {
-		return err
-	}
-	files, err := fs.Sub(set.Files, "migrations")
-	if err != nil {
-		return err
-	}
-	locker, err := lock.NewMySQLTableLocker(
-		lock.WithTableLockTimeout(200*time.Millisecond, 1500), // 5 min
-		lock.WithTableLeaseDuration(10*time.Second),
-		lock.WithTableHeartbeatInterval(2*time.Second),
-	)
-	if err != nil {
-		return err
-	}
-	provider, err := goose.NewProvider(goose.DialectMySQL, pool, files,
-		goose.WithTableName(set.Table), goose.WithLocker(locker), goose.WithDisableGlobalRegistry(true))
+	provider, err := newProvider(db, set)
 	if err != nil {
 		return err
 	}
 	_, err = provider.Up(ctx)
 	return err
+}
+
+func newLocker() (lock.Locker, error) {
+	return lock.NewMySQLTableLocker(
+		lock.WithTableLockTimeout(200*time.Millisecond, 1500), // 5 min
+		lock.WithTableLeaseDuration(10*time.Second),
+		lock.WithTableHeartbeatInterval(2*time.Second),
+	)
 }
