@@ -48,7 +48,7 @@ down: ## stop what "make up" started; the data stays
 	docker compose down
 
 .PHONY: test
-test: setup .bin/with ## run every test with -race on private services, then check the SQL that they sent, dashboards and alerts (PKG=./outbox/...)
+test: setup-tests .bin/with ## run every test with -race on private services, then check the SQL that they sent, dashboards and alerts (PKG=./outbox/...)
 	@rm -f $(GENERAL_LOG) && mkdir -p .tmp
 	@CGO_ENABLED=1 .bin/with --general-log $(CURDIR)/$(GENERAL_LOG) -- $(GO_TEST) $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
 # With MYSQL_DSN set the suite runs on a server of yours, and there is no log; a part of it sends a part of the SQL.
@@ -72,7 +72,7 @@ chaos: setup ## run the system under random faults for MINUTES (5) by SEED (rand
 	done
 
 .PHONY: soak
-soak: setup .bin/with ## run every scenario at the durations that are written for it: more than half an hour
+soak: setup-tests .bin/with ## run every scenario at the durations that are written for it: more than half an hour
 	@CGO_ENABLED=1 DUEBOX_SOAK=1 .bin/with -- $(GO) test -race -shuffle=on -timeout=3h -p=1 -run '^TestScenario' $(PKG)
 
 .PHONY: bench
@@ -114,9 +114,11 @@ fmt: $(LINTER) ## format all modules
 clean: ## remove what make built here
 	rm -rf .bin .tmp
 
-.PHONY: setup
+.PHONY: setup setup-tests
 setup:
 	@scripts/setup.sh
+setup-tests:
+	@scripts/setup.sh tests
 
 # The tools module names the version; its checksums are in tools/go.sum.
 $(LINTER): tools/go.mod tools/go.sum

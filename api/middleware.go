@@ -12,7 +12,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// observe counts and logs each request once it has been answered. Probes and scrapes are logged at debug level.
+// observe counts and logs each request once it has been answered. Probes, scrapes, and what the operator's page asks for by itself are logged at
+// debug level.
 func (s *Server) observe(c *gin.Context) {
 	began := time.Now()
 	defer func() { // also when a handler aborts the connection
@@ -20,7 +21,7 @@ func (s *Server) observe(c *gin.Context) {
 		route := c.FullPath()
 		s.metrics.observe(c.Request.Method, route, c.Writer.Status(), took)
 		level := slog.LevelInfo
-		if isProbe(route) || route == "/metrics" {
+		if routine(route) {
 			level = slog.LevelDebug
 		}
 		s.cfg.Log.LogAttrs(c.Request.Context(), level, "http request",
@@ -29,6 +30,15 @@ func (s *Server) observe(c *gin.Context) {
 			slog.String("remote", c.Request.RemoteAddr))
 	}()
 	c.Next()
+}
+
+// routine reports whether programs ask for a route all the time.
+func routine(route string) bool {
+	switch route {
+	case "/metrics", "/v1/admin/overview", "/ui/", "/ui/:file", "/ui/views/:file":
+		return true
+	}
+	return isProbe(route)
 }
 
 // recovered answers a panic with a 500 and logs it: one bad request must not end the others.

@@ -56,6 +56,7 @@ func (s *Server) routes() *gin.Engine {
 	ui.POST("/session", s.do(s.logIn))
 	ui.GET("/session", s.do(s.getSession))
 	ui.DELETE("/session", s.do(s.logOut))
+	s.servePage(e, ui)
 	return e
 }
 

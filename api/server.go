@@ -68,7 +68,7 @@ type Config struct {
 	RateUnknown float64
 	// Registry gets the HTTP metrics, and is what /metrics shows. Default: a new one.
 	Registry *prometheus.Registry
-	// Log gets a line for each request: level debug for probes and scrapes, info for all others. What could not be served
+	// Log gets a line for each request: level debug for probes, scrapes, and the page's files and overview, info for all others. What could not be served
 	// gets another one, with the cause. Default: none.
 	Log *slog.Logger
 	// Deadline is how long a request may work after its body was read. Default 15 s.

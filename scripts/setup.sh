@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the demo, the tests and the benchmarks start: MariaDB, RabbitMQ,
 # Node.js for an example, systemd's own check of our units, promtool for those of
-# alerts, and a C compiler for the race detector. Debian and Ubuntu only.
+# alerts, and a C compiler for the race detector; for the tests (scripts/setup.sh
+# tests) also a browser. Debian and Ubuntu only.
 #
 # When everything is there it does nothing and needs neither root nor network.
 # No service is started: devenv runs private ones.
@@ -21,6 +22,11 @@ needs=(
 	"prometheus promtool"
 )
 
+# Any of these will do. Ubuntu has no package chromium: install one of the others there.
+browser() {
+	there chromium || there chromium-browser || there google-chrome
+}
+
 die() {
 	echo "setup: $*" >&2
 	exit 1
@@ -39,6 +45,7 @@ there() {
 
 # look fills packages with what is missing.
 packages=()
+wanted=${1-}
 look() {
 	local need package programs program
 	packages=()
@@ -51,6 +58,9 @@ look() {
 			fi
 		done
 	done
+	if [[ $wanted == tests ]] && ! browser; then
+		packages+=(chromium)
+	fi
 }
 
 # Debian asks this script whether a service may start; 101 means no. One that

@@ -65,6 +65,10 @@ func refused() map[string]map[string]string {
 			"client/k1/k.go": module + "model",
 			"client/k2/k.go": "github.com/cenkalti/backoff/v5",
 		},
+		"ui-is-the-bottom": {
+			"api/ui/u1/u.go": "github.com/gin-gonic/gin",
+			"api/ui/u2/u.go": module + "outbox",
+		},
 		"openapi-is-the-bottom": {
 			"api/openapi/o1/o.go": module + "model",
 			"api/openapi/o2/o.go": "github.com/gin-gonic/gin",
@@ -142,8 +146,9 @@ func allowed() map[string][]string {
 		"client/client.go":                   {"net/http"},
 		"config/config.go":                   {"os", "github.com/caarlos0/env/v11"},
 		"model/model.go":                     {"errors", "encoding/json"},
-		"api/api.go":                         {"github.com/gin-gonic/gin", "github.com/prometheus/client_golang/prometheus", module + "api/openapi", module + "internal/watched", module + "model", module + "outbox"},
+		"api/api.go":                         {"github.com/gin-gonic/gin", "github.com/prometheus/client_golang/prometheus", module + "api/openapi", module + "api/ui", module + "internal/watched", module + "model", module + "outbox"},
 		"api/openapi/openapi.go":             {"html/template", "github.com/goccy/go-yaml"},
+		"api/ui/ui.go":                       {"embed", "io/fs"},
 		"worker/worker.go":                   {"net/http", "github.com/robfig/cron/v3", module + "outbox", module + "outbox/rabbitmq", module + "internal/ordering", module + "model"},
 		"internal/chaos/chaos.go":            {"database/sql", "github.com/Shopify/toxiproxy/v2", "github.com/rabbitmq/amqp091-go", module + "internal/child", module + "internal/devenv"},
 		"internal/child/child.go":            {"os/exec"},
