@@ -163,7 +163,8 @@ func grantsOf(ctx context.Context, pool *sql.DB) (granted map[string]bool, roles
 		return nil, false, err
 	}
 	defer func() { _ = rows.Close() }()
-	granted = map[string]bool{}
+	// Of grants on databases only those on the most specific name count: what is granted by a pattern is hidden by what is granted by name.
+	everywhere, byPattern, byName := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for rows.Next() {
 		var line string
 		if err := rows.Scan(&line); err != nil {
@@ -171,12 +172,24 @@ func grantsOf(ctx context.Context, pool *sql.DB) (granted map[string]bool, roles
 		}
 		names, where, isPrivileges := parseGrant(line)
 		roles = roles || !isPrivileges
-		if isPrivileges && covers(where, database) {
-			for _, name := range names {
-				granted[name] = true
-			}
+		into := byPattern
+		switch {
+		case !isPrivileges || !covers(where, database):
+			continue
+		case where == "*":
+			into = everywhere
+		case strings.ReplaceAll(where, `\`, "") == "`"+database+"`":
+			into = byName
+		}
+		for _, name := range names {
+			into[name] = true
 		}
 	}
+	granted = byPattern
+	if len(byName) > 0 {
+		granted = byName
+	}
+	maps.Copy(granted, everywhere)
 	delete(granted, "USAGE")
 	return granted, roles, rows.Err()
 }
