@@ -90,12 +90,13 @@ function lateness({lateness: l}) {
         h('td', {class: 'number'}, number(n)))))))
 }
 
-function rates({rates: points}) {
+function rates(o) {
+  const points = o.rates
   const series = [{name: 'published', values: points.map((p) => p.published_per_s)}, {name: 'finished', values: points.map((p) => p.finished_per_s)}]
   const figures = (p) => [['published', p.published_per_s], ['finished', p.finished_per_s]].map(([name, value]) =>
     h('span', {class: 'key'}, svg('svg', {width: 18, height: 8, 'aria-hidden': 'true'}, svg('line', {class: `line ${name}`, x1: 0, x2: 18, y1: 4, y2: 4})), `${name} ${rate(value)}`))
   if (points.length === 0) {
-    return h('figure', {id: 'rates', class: 'card'}, h('figcaption', {}, h('h2', {}, 'Per second'), h('p', {class: 'says'}, 'No worker has reported yet.')))
+    return h('figure', {id: 'rates', class: 'card'}, h('figcaption', {}, h('h2', {}, 'Per second'), h('p', {class: 'says'}, o.workers.length > 0 ? 'Known in some seconds.' : 'No worker is there to count.')))
   }
   return chart('rates', 'Per second', (width, index) => {
     const p = points[index] ?? points[points.length - 1]
