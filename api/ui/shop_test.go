@@ -47,25 +47,20 @@ func newShop(t *testing.T) *shop {
 	orders, err := ordering.New(g, store, ordering.Config{RemindBefore: 5 * time.Minute})
 	require.NoError(t, err)
 	s := &shop{t: t, db: db, store: store, orders: orders}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := listener.Addr().String()
+	address := devtest.Address(t)
 	s.base = "http://" + address
 	s.start = func() {
 		server, err := api.New(api.Config{APIToken: "shop", AdminToken: adminToken, DrainTimeout: 5 * time.Second}, orders, store.Direct(), store.Operator(outbox.OperatorConfig{Protect: orders.Protect}), db.PingContext)
 		require.NoError(t, err)
-		if listener == nil {
-			listener, err = lc.Listen(t.Context(), "tcp", address)
-			require.NoError(t, err)
-		}
+		listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		served := make(chan error, 1)
-		go func(l net.Listener) { served <- server.Serve(ctx, l) }(listener)
+		go func() { served <- server.Serve(ctx, listener) }()
 		s.stop = func() {
 			cancel()
 			require.NoError(t, <-served)
-			listener, s.stop = nil, func() {}
+			s.stop = func() {}
 		}
 	}
 	// A worker that is well; it is seen until long after the test.

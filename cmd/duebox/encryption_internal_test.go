@@ -29,7 +29,7 @@ func TestEncryption_OfEveryConnection(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	secured := freeAddress(t)
+	secured := devtest.Address(t)
 	broker := devtest.RabbitMQ(t, devenv.RabbitConfig{Plugin: devenv.ExchangeNone, Settings: []string{
 		"listeners.ssl.default = " + secured, "ssl_options.cacertfile = " + ca.File, "ssl_options.certfile = " + certificate,
 		"ssl_options.keyfile = " + key, "ssl_options.verify = verify_peer", "ssl_options.fail_if_no_peer_cert = true",
@@ -46,7 +46,7 @@ func TestEncryption_OfEveryConnection(t *testing.T) {
 		plain := broker.URL()
 		return "AMQP_URL=amqps://" + plain[len("amqp://"):strings.LastIndex(plain, "@")+1] + host + ":" + port + "/"
 	}
-	apiAddr, workerAddr := freeAddress(t), freeAddress(t)
+	apiAddr, workerAddr := devtest.Address(t), devtest.Address(t)
 	env := func(mysqlHost, brokerHost, mysqlCA, brokerCA string) []string {
 		return []string{
 			at(mysqlHost), amqps(brokerHost), "MYSQL_TLS_CA_FILE=" + mysqlCA, "MYSQL_TLS_CERT_FILE=" + client, "MYSQL_TLS_KEY_FILE=" + clientKey,
@@ -118,7 +118,7 @@ func TestEncryption_OfEveryConnection(t *testing.T) {
 		"another CA of the broker":   {env("localhost", "localhost", ca.File, other.File), "the certificate of localhost does not hold (AMQP_TLS_CA_FILE)"},
 		"another host of the broker": {env("localhost", "127.0.0.1", ca.File, ca.File), "the certificate of 127.0.0.1 does not hold (AMQP_TLS_CA_FILE)"},
 	} {
-		elsewhere := freeAddress(t)
+		elsewhere := devtest.Address(t)
 		p := startProcess(t, append(c.env, "WORKER_HTTP_ADDR="+elsewhere), "worker")
 		require.Eventually(t, func() bool { return get(anyone, elsewhere, "/readyz") == http.StatusServiceUnavailable }, patience, 50*time.Millisecond, name)
 		require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))

@@ -139,7 +139,7 @@ func TestDuebox_RunsAnOrderThroughItsProcesses(t *testing.T) {
 		"MYSQL_DSN=" + devtest.Database(t), "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t, "order.expire", "order.remind"),
 		"ORDER_TIMEOUT_NORMAL=2s", "ORDER_REMIND_BEFORE=1s", "ADMIN_TOKEN=admin",
 	}
-	apiAddr, workerAddr := freeAddress(t), freeAddress(t)
+	apiAddr, workerAddr := devtest.Address(t), devtest.Address(t)
 	apiEnv, workerEnv := slices.Concat(env, []string{"HTTP_ADDR=" + apiAddr}), slices.Concat(env, []string{"WORKER_HTTP_ADDR=" + workerAddr})
 
 	code, _, stderr := execute(t, apiEnv, "health", "api")
@@ -278,7 +278,7 @@ func TestDuebox_WithoutTablesIsNotReadyAndSaysWhy(t *testing.T) {
 	env := []string{
 		"MYSQL_DSN=" + devtest.Database(t), "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t, "order.expire", "order.remind"), "MIGRATE_ON_START=false",
 	}
-	apiAddr, workerAddr := freeAddress(t), freeAddress(t)
+	apiAddr, workerAddr := devtest.Address(t), devtest.Address(t)
 	env = append(env, "HTTP_ADDR="+apiAddr, "WORKER_HTTP_ADDR="+workerAddr)
 	processes := []*process{startProcess(t, env, "api"), startProcess(t, env, "worker")}
 	for _, address := range []string{apiAddr, workerAddr} {
@@ -344,14 +344,6 @@ func startProcess(t *testing.T, env []string, args ...string) *process {
 		<-done
 	})
 	return p
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // body returns the answer to a GET, "" if there was none.

@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write testdata anew")
 // file: names, types, labels, and the values of labels that have a few.
 func TestMetrics_AreThoseThatDashboardsAndAlertsMayUse(t *testing.T) {
 	t.Parallel()
-	apiAddr, workerAddr := freeAddress(t), freeAddress(t)
+	apiAddr, workerAddr := devtest.Address(t), devtest.Address(t)
 	env := []string{
 		"MYSQL_DSN=" + devtest.Database(t), "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t, "order.expire", "order.remind"),
 		"ORDER_TIMEOUT_NORMAL=1s", "ORDER_REMIND_BEFORE=500ms", "HTTP_ADDR=" + apiAddr, "WORKER_HTTP_ADDR=" + workerAddr,

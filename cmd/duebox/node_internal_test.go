@@ -97,11 +97,11 @@ func TestNodeConsumer_RunsWhatIsDueAndNotWithdrawn(t *testing.T) {
 		"MYSQL_DSN=" + devtest.Database(t), "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t, "order.expire", topic),
 		"API_TOKEN=token", "ADMIN_TOKEN=admin",
 	}
-	address := freeAddress(t)
+	address := devtest.Address(t)
 	g := gateway{"http://" + address, "token"}
 	stop := startNode(t, env[1], env[2], env[3], "API_URL="+g.base, "TOPIC="+topic) // before there is anything: it has to wait for the rest
 	startProcess(t, append(env, "HTTP_ADDR="+address), "api")
-	startProcess(t, append(env, "WORKER_HTTP_ADDR="+freeAddress(t)), "worker")
+	startProcess(t, append(env, "WORKER_HTTP_ADDR="+devtest.Address(t)), "worker")
 	require.Eventually(t, func() bool { return request(t, http.MethodGet, g.base+"/readyz", "", nil) == http.StatusOK }, patience, 50*time.Millisecond)
 
 	key := func(i int) string { return fmt.Sprintf("cart/%d ü", i) }

@@ -35,7 +35,7 @@ func blocks(t *testing.T, language string, n int) (all []string) {
 // TestREADME_HTTPExamplesWork pastes them into a shell, with a curl of our own: the machine may have none.
 func TestREADME_HTTPExamplesWork(t *testing.T) {
 	t.Parallel()
-	address := freeAddress(t)
+	address := devtest.Address(t)
 	startProcess(t, []string{"MYSQL_DSN=" + devtest.Database(t), "HTTP_ADDR=" + address, "API_TOKEN=secret"}, "api")
 	require.Eventually(t, func() bool { return request(t, http.MethodGet, "http://"+address+"/readyz", "", nil) == http.StatusOK }, patience, 50*time.Millisecond)
 

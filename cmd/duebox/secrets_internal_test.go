@@ -80,7 +80,7 @@ func TestSecrets_AreSeenNowhere(t *testing.T) {
 
 	code, _, stderr := execute(t, good, "migrate")
 	require.Zero(t, code, stderr)
-	apiAddr, workerAddr := freeAddress(t), freeAddress(t)
+	apiAddr, workerAddr := devtest.Address(t), devtest.Address(t)
 	api := startProcess(t, slices.Concat(good, []string{"HTTP_ADDR=" + apiAddr}), "api", "--log-level=debug")
 	worker := startProcess(t, slices.Concat(good, []string{"WORKER_HTTP_ADDR=" + workerAddr}), "worker", "--log-level=debug")
 	for _, address := range []string{apiAddr, workerAddr} {
