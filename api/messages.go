@@ -44,6 +44,7 @@ func (s *Server) putMessage(c *gin.Context) (reply, error) {
 	if err != nil {
 		return reply{}, messageError(err)
 	}
+	c.Set(aboutMessage, messageBody(r).ID)
 	if m.Existed {
 		return ok(messageBody(r)), nil
 	}

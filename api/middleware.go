@@ -27,7 +27,7 @@ func (s *Server) observe(c *gin.Context) {
 		s.cfg.Log.LogAttrs(c.Request.Context(), level, "http request",
 			slog.String("method", c.Request.Method), slog.String("route", route), slog.String("path", shown(c.Request.URL.Path)),
 			slog.Int("status", c.Writer.Status()), slog.Float64("took_seconds", took.Seconds()), slog.Int("bytes", max(0, c.Writer.Size())),
-			slog.String("remote", c.Request.RemoteAddr))
+			slog.String("remote", c.Request.RemoteAddr), subject(c))
 	}()
 	c.Next()
 }

@@ -38,6 +38,7 @@ func (s *Server) placeOrder(c *gin.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	c.Set(aboutOrder, o.No)
 	return created("/v1/orders/"+o.No, orderBody(o)), nil
 }
 

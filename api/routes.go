@@ -19,7 +19,7 @@ func (s *Server) routes() *gin.Engine {
 	// Path values are unescaped once, by pathID: gin would take a plus for a blank.
 	e.UseEscapedPath = true
 	e.UnescapePathValues = false
-	e.Use(s.observe, s.deadline, s.recovered, s.certified)
+	e.Use(s.traced, s.observe, s.deadline, s.recovered, s.certified)
 	e.NoRoute(s.do(func(*gin.Context) (reply, error) { return reply{}, errNoRoute }))
 	e.NoMethod(s.do(func(*gin.Context) (reply, error) { return reply{}, errNoMethod }))
 

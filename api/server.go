@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/duebox/duebox/model"
 	"github.com/duebox/duebox/outbox"
@@ -68,6 +70,8 @@ type Config struct {
 	RateUnknown float64
 	// Registry gets the HTTP metrics, and is what /metrics shows. Default: a new one.
 	Registry *prometheus.Registry
+	// Tracer makes a span of each request, in the trace that its header traceparent names. Default: none.
+	Tracer trace.Tracer
 	// Log gets a line for each request: level debug for probes, scrapes, and the page's files and overview, info for all others. What could not be served
 	// gets another one, with the cause. Default: none.
 	Log *slog.Logger
@@ -117,6 +121,9 @@ func New(cfg Config, orders Orders, messages Messages, ops Operator, ready func(
 	}
 	if cfg.Registry == nil {
 		cfg.Registry = prometheus.NewRegistry()
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

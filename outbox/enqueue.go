@@ -35,7 +35,18 @@ func (s *Store) enqueue(ctx context.Context, tx conn, m *Message) error {
 	if err := m.check(s.cfg.MaxPayload); err != nil {
 		return err
 	}
-	row, err := contentOf(m)
+	headers, written := m.Headers, func(int64, error) {}
+	if s.cfg.Enqueuing != nil {
+		headers, written = s.cfg.Enqueuing(ctx, *m)
+	}
+	err := s.write(ctx, tx, m, headers)
+	written(m.ID, err)
+	return err
+}
+
+// write writes a message that has been checked, with these headers.
+func (s *Store) write(ctx context.Context, tx conn, m *Message, headers map[string]string) error {
+	row, err := contentOf(m, headers)
 	if err != nil {
 		return err
 	}
@@ -57,7 +68,7 @@ type content struct {
 	when                          when
 }
 
-func contentOf(m *Message) (c content, err error) {
+func contentOf(m *Message, headers map[string]string) (c content, err error) {
 	c = content{contentType: []byte(m.ContentType), payload: m.Payload, when: when{m.DueAt, m.Delay}}
 	if m.ContentType == "" {
 		c.contentType = []byte(DefaultContentType)
@@ -65,7 +76,7 @@ func contentOf(m *Message) (c content, err error) {
 	if m.Payload == nil {
 		c.payload = []byte{}
 	}
-	c.headers, err = encodeHeaders(m.Headers)
+	c.headers, err = encodeHeaders(headers)
 	return c, err
 }
 

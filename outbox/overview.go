@@ -55,7 +55,7 @@ type LatenessBucket struct {
 
 const (
 	countedRows   = 10_000 // of a state
-	countedMinute = 1000   // due in a minute
+	countedMinute = 500    // due in a minute
 	// Of what has taken effect lately, of each shard.
 	latelyRows = 64
 	lately     = time.Hour

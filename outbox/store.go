@@ -23,6 +23,10 @@ type StoreConfig struct {
 	// Backoff is the pause before attempt n+1, after n effects (n >= 1) returned an error. Default: 1 s doubling to at
 	// most 10 min.
 	Backoff func(attempts int) time.Duration
+	// Enqueuing is told of each message that is about to be written, with the context of the call, and returns the headers that it shall have:
+	// its own, and what makes it part of a trace. They must be valid, see Message.Headers. Done is called with the id, or the error, when it was
+	// written; whether the transaction commits, nobody knows then. Nil: a message has its own headers.
+	Enqueuing func(ctx context.Context, m Message) (headers map[string]string, done func(id int64, err error))
 	// Observer is told what happens. Its functions must be fast and safe for concurrent use.
 	Observer Observer
 }

@@ -26,7 +26,9 @@ const (
 	// How long after its due time a message without effect is late: a burst of some ten thousand is through by then.
 	lateFrom = 5 * time.Second
 	// Of the next messages of each shard, how many are looked at for those that wait for another attempt.
-	retriesLooked = 125
+	retriesLooked = 64
+	// Late messages that are counted.
+	lateRows = 1000
 )
 
 // lateness of what has had no effect yet.
@@ -41,7 +43,7 @@ func (o *Operator) verdict(ctx context.Context, v *Overview) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, fmt.Errorf("look for what is late: %w", err)
 	}
-	verdict := Verdict{Late: upTo10k(late.scheduled + late.published + late.retrying)}
+	verdict := Verdict{Late: upToLate(late.scheduled + late.published + late.retrying)}
 	if !late.oldest.IsZero() {
 		verdict.Oldest = v.Now.Sub(late.oldest)
 	}
@@ -85,6 +87,9 @@ func (c Count) String() string {
 	return fmt.Sprint(c.N)
 }
 
+// upToLate is what was counted up to one more than lateRows.
+func upToLate(n int) Count { return Count{min(n, lateRows), n > lateRows} }
+
 // roughly is a duration in the unit that fits.
 func roughly(d time.Duration) string {
 	switch {
@@ -105,10 +110,10 @@ func (l *overdue) why(workers []Peer) string {
 		reasons = append(reasons, fmt.Sprintf("%d wait for another attempt (%s)", l.retrying, cmp.Or(clip(l.lastError), "no error is known")))
 	}
 	if l.scheduled > 0 {
-		reasons = append(reasons, fmt.Sprintf("%s not handed over to the broker", upTo10k(l.scheduled)))
+		reasons = append(reasons, fmt.Sprintf("%s not handed over to the broker", upToLate(l.scheduled)))
 	}
 	if l.published > 0 {
-		text := fmt.Sprintf("%s handed over without effect yet", upTo10k(l.published))
+		text := fmt.Sprintf("%s handed over without effect yet", upToLate(l.published))
 		if topic, ready := longest(workers); ready > 0 {
 			text += fmt.Sprintf(", work queue %s holds %d", topic, ready)
 		}
@@ -206,7 +211,7 @@ func (o *Operator) late(ctx context.Context, now time.Time) (l overdue, err erro
 		into  *int
 	}{{Scheduled, 0, &l.scheduled}, {Published, o.cfg.Grace, &l.published}} {
 		limit := dueText(before.Add(of.after))
-		args := append(append([]any{string(of.state)}, anys(everyShard())...), limit, countedRows+1)
+		args := append(append([]any{string(of.state)}, anys(everyShard())...), limit, lateRows+1)
 		// index: due (state, shard, available_at), and nothing but the index
 		if err := o.store.sql.QueryRowContext(ctx, `SELECT COUNT(*) FROM (SELECT id FROM outbox_messages FORCE INDEX (due)
 			WHERE state = ? AND shard IN (`+marks(shards)+`) AND available_at < ? LIMIT ?) AS counted`, args...).Scan(of.into); err != nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/duebox/duebox/internal/tracing"
 	"github.com/duebox/duebox/outbox"
 )
 
@@ -58,14 +59,15 @@ func (w *Worker) lacksTables(ctx context.Context, err error) bool {
 
 // logAttempted writes why a delivery came to no effect: for every message that is dead, and else now and then for each topic.
 func (w *Worker) logAttempted(d outbox.Delivery, outcome outbox.Outcome, why string) {
+	ctx := tracing.From(context.Background(), d.Headers)
 	attrs := []any{
 		slog.Int64("id", d.ID), slog.String("topic", d.Topic), slog.String("key", d.Key), slog.Int("attempt", d.Attempt), slog.String("error", why),
 	}
 	if outcome == outbox.OutcomeDead {
-		w.log.Error("message is dead and waits for an operator", attrs...)
+		w.log.ErrorContext(ctx, "message is dead and waits for an operator", attrs...)
 		return
 	}
-	w.repeats.pass("retry "+d.Topic, w.log).Warn("delivery had no effect, its message is tried again", attrs...)
+	w.repeats.pass("retry "+d.Topic, w.log).WarnContext(ctx, "delivery had no effect, its message is tried again", attrs...)
 }
 
 // logResult writes what became of a delivery that is dealt with.

@@ -13,8 +13,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"gorm.io/gorm"
 
+	"github.com/duebox/duebox/internal/tracing"
 	"github.com/duebox/duebox/outbox"
 	"github.com/duebox/duebox/outbox/rabbitmq"
 )
@@ -82,6 +85,8 @@ type Config struct {
 	Routines []Routine
 	// Registry gets the metrics, and is what /metrics shows. Default: a new one.
 	Registry *prometheus.Registry
+	// Tracer makes spans of publications, deliveries and effects, in the traces that messages name. Default: none.
+	Tracer trace.Tracer
 	// Log receives what an operator should know, and at level debug each delivery, with its message's id and key. Default: discarded.
 	Log *slog.Logger
 }
@@ -138,7 +143,7 @@ func New(db *gorm.DB, amqpURL string, effects map[string]Effect, cfg Config) (*W
 		return nil, fmt.Errorf("worker: register metrics: %w", err)
 	}
 	w.store, err = outbox.NewStore(db, outbox.StoreConfig{
-		MaxAttempts: cfg.MaxAttempts, Backoff: cfg.Backoff, Retention: cfg.Retention, Observer: w.ledger(),
+		MaxAttempts: cfg.MaxAttempts, Backoff: cfg.Backoff, Retention: cfg.Retention, Enqueuing: tracing.Enqueuing(cfg.Tracer), Observer: w.ledger(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -170,6 +175,9 @@ func setDefaults(cfg *Config) {
 	if cfg.Registry == nil {
 		cfg.Registry = prometheus.NewRegistry()
 	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = noop.NewTracerProvider().Tracer("")
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -191,7 +199,7 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 	if err != nil {
 		return err
 	}
-	w.relay, err = outbox.NewRelay(w.store, w.publisher, outbox.RelayConfig{
+	w.relay, err = outbox.NewRelay(w.store, tracing.Publisher(cfg.Tracer, w.publisher), outbox.RelayConfig{
 		Horizon: cfg.Horizon, Reach: w.publisher.Reach, Grace: cfg.Grace, DrainTimeout: cfg.DrainTimeout / 2,
 		Heartbeat: w.heartbeat, Log: cfg.Log,
 	})
@@ -208,23 +216,11 @@ func (w *Worker) connectors(amqpURL string, effects map[string]Effect) error {
 	effects = maps.Clone(effects)
 	batches := make(map[string]func(context.Context, []outbox.Delivery) []error, len(cfg.BatchEffects))
 	for topic, effect := range cfg.BatchEffects {
-		batches[topic] = func(ctx context.Context, ds []outbox.Delivery) []error {
-			results := w.store.HandleBatch(ctx, ds, func(tx *gorm.DB, ds []outbox.Delivery) error { return effect(ctx, tx, ds) })
-			errs := make([]error, len(ds))
-			for i, r := range results {
-				w.logResult(ctx, ds[i], r)
-				errs[i] = r.Err
-			}
-			return errs
-		}
+		batches[topic] = func(ctx context.Context, ds []outbox.Delivery) []error { return w.handleBatch(ctx, ds, effect) }
 	}
 	w.consumer, err = rabbitmq.NewConsumer(broker, topics, rabbitmq.Handlers{
-		Handle: func(ctx context.Context, d outbox.Delivery) error {
-			outcome, err := w.store.Handle(ctx, d, func(tx *gorm.DB) error { return effects[d.Topic](ctx, tx, d) })
-			w.logResult(ctx, d, outbox.Result{Outcome: outcome, Err: err})
-			return err
-		},
-		Batch: batches,
+		Handle: func(ctx context.Context, d outbox.Delivery) error { return w.handle(ctx, d, effects[d.Topic]) },
+		Batch:  batches,
 		Unrouted: func(ctx context.Context, d outbox.Delivery) error {
 			err := w.store.Unrouted(ctx, d)
 			if err == nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duebox/duebox/api"
+	"github.com/duebox/duebox/internal/tracing"
 	"github.com/duebox/duebox/outbox"
 )
 
@@ -33,6 +34,11 @@ func runAPI(c *cobra.Command, level string) error {
 	if err != nil {
 		return fail(cannotBegin, err)
 	}
+	tracer, stopTracing, err := startTracing(c.Context(), "duebox-api", log)
+	if err != nil {
+		return err
+	}
+	defer stopTracing()
 	db, closeDB, err := openDatabase(c, cfg, cfg.MigrateOnStart)
 	if err != nil {
 		return fail(wentWrong, err)
@@ -44,7 +50,7 @@ func runAPI(c *cobra.Command, level string) error {
 	}
 	registry := newRegistry()
 	registry.MustRegister(collectors.NewDBStatsCollector(pool, "duebox"))
-	store, err := outbox.NewStore(db, outbox.StoreConfig{Retention: cfg.Retention, MaxAttempts: cfg.MaxAttempts})
+	store, err := outbox.NewStore(db, outbox.StoreConfig{Retention: cfg.Retention, MaxAttempts: cfg.MaxAttempts, Enqueuing: tracing.Enqueuing(tracer)})
 	if err != nil {
 		return fail(wentWrong, err)
 	}
@@ -61,7 +67,7 @@ func runAPI(c *cobra.Command, level string) error {
 		Addr: cfg.HTTPAddr, APIToken: cfg.APIToken.Reveal(), AdminToken: cfg.AdminToken.Reveal(),
 		JWTSecret: cfg.JWTSecret.Reveal(), JWKSFile: cfg.JWKSFile, JWTIssuer: cfg.JWTIssuer, JWTAudience: cfg.JWTAudience,
 		Rate: cfg.RateLimit, RateUnknown: cfg.RateLimitUnknown,
-		Registry: registry, Log: log, DrainTimeout: cfg.DrainTimeout,
+		Registry: registry, Tracer: tracer, Log: log, DrainTimeout: cfg.DrainTimeout,
 	}, shop, store.Direct(), newOperator(store, shop, cfg), func(ctx context.Context) error { return askTables(ctx, pool) })
 	if err != nil {
 		return fail(wentWrong, err)

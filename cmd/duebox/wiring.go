@@ -17,11 +17,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/trace"
 	"gorm.io/gorm"
 
 	"github.com/duebox/duebox/config"
 	"github.com/duebox/duebox/internal/database"
 	"github.com/duebox/duebox/internal/ordering"
+	"github.com/duebox/duebox/internal/tracing"
 	"github.com/duebox/duebox/outbox"
 	"github.com/duebox/duebox/outbox/rabbitmq"
 )
@@ -147,7 +149,14 @@ func newLog(w io.Writer, level string) (*slog.Logger, error) {
 	if err := from.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("--log-level: is %.40q, want debug, info, warn or error", level)
 	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: from})), nil
+	return slog.New(tracing.NewHandler(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: from}))), nil
+}
+
+// startTracing traces this process if the environment says where to; stop hands over the last spans.
+func startTracing(ctx context.Context, service string, log *slog.Logger) (tracer trace.Tracer, stop func(), err error) {
+	version, _ := build()
+	tracer, stop, err = tracing.Start(ctx, service, version, log)
+	return tracer, stop, fail(cannotBegin, err)
 }
 
 // drained runs part until ctx ends and then gives it limit to return, and some seconds more: what hangs then is left to die

@@ -34,6 +34,11 @@ func runWorker(c *cobra.Command, level string) error {
 	if err != nil {
 		return fail(cannotBegin, err)
 	}
+	tracer, stopTracing, err := startTracing(c.Context(), "duebox-worker", log)
+	if err != nil {
+		return err
+	}
+	defer stopTracing()
 	db, closeDB, err := openDatabase(c, cfg, cfg.MigrateOnStart)
 	if err != nil {
 		return fail(wentWrong, err)
@@ -68,7 +73,7 @@ func runWorker(c *cobra.Command, level string) error {
 			_, err := shop.Forget(ctx)
 			return err
 		}}},
-		Registry: registry, Log: log,
+		Registry: registry, Tracer: tracer, Log: log,
 	})
 	if err != nil {
 		return fail(cannotBegin, err)
