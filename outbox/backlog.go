@@ -15,9 +15,8 @@ type Backlog struct {
 	Topics map[string]int
 	// More says that counting stopped somewhere, so that there may be more than that.
 	More bool
-	// Overdue is how far the earliest of all is past its time, by the database's clock: of scheduled messages when they should fire, of
-	// published ones when they should have taken effect, grace included. Negative: that is still to come. 0 without messages, and of states
-	// that wait for no time.
+	// Overdue is how long ago the earliest of those was due, or written if that was later, by the database's clock, however often it has been
+	// tried or repaired since. Negative: that is still to come. 0 without messages, and of states that wait for no time.
 	Overdue time.Duration
 }
 
@@ -30,7 +29,7 @@ func (s *Store) Backlog(ctx context.Context, state State) (Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	// index: due (state, shard, available_at), in each branch
-	const branch = `(SELECT shard, topic, available_at FROM outbox_messages FORCE INDEX (due) WHERE state = ? AND shard = ? ORDER BY available_at LIMIT ?)`
+	const branch = `(SELECT shard, topic, IF(available_at IS NULL, NULL, GREATEST(due_at, created_at)) AS due FROM outbox_messages FORCE INDEX (due) WHERE state = ? AND shard = ? ORDER BY available_at LIMIT ?)`
 	args := make([]any, 0, 3*shards)
 	for shard := range shards {
 		args = append(args, string(state), shard, backlogRows)
@@ -54,7 +53,7 @@ func (s *Store) Backlog(ctx context.Context, state State) (Backlog, error) {
 			b.Overdue, first = overdue, false
 		}
 		return nil
-	}, `SELECT shard, topic, COUNT(*), TIMESTAMPDIFF(MICROSECOND, MIN(available_at), UTC_TIMESTAMP(6))
+	}, `SELECT shard, topic, COUNT(*), TIMESTAMPDIFF(MICROSECOND, MIN(due), UTC_TIMESTAMP(6))
 		FROM (`+strings.TrimSuffix(strings.Repeat(branch+" UNION ALL ", shards), " UNION ALL ")+`) AS first_rows GROUP BY shard, topic`, args...)
 	if err != nil {
 		return Backlog{}, fmt.Errorf("count %s messages: %w", state, err)

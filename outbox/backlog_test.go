@@ -32,6 +32,11 @@ func TestBacklog_CountsByTopicAndKnowsTheEarliest(t *testing.T) {
 	require.False(t, b.More)
 	require.Less(t, b.Overdue, wait, "a message that was written late waits from when it was written")
 
+	l.exec(t, "UPDATE outbox_messages SET due_at = due_at - INTERVAL 1 DAY, created_at = due_at, available_at = UTC_TIMESTAMP(6) + INTERVAL 60 SECOND WHERE topic = 'b'")
+	b, err = l.Backlog(t.Context(), outbox.Scheduled)
+	require.NoError(t, err)
+	require.InDelta(t, (24 * time.Hour).Seconds(), b.Overdue.Seconds(), 120, "another attempt makes it no younger")
+
 	b, err = l.Backlog(t.Context(), outbox.Dead)
 	require.NoError(t, err)
 	require.Equal(t, outbox.Backlog{Topics: map[string]int{"a": 1}}, b)
@@ -42,7 +47,8 @@ func TestBacklog_StopsCounting(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})
 	l.exec(t, `INSERT INTO outbox_messages (shard, topic, state, content_type, payload, created_at, due_at, available_at)
-		SELECT 3, 'many', 'published', 'a/b', '', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) - INTERVAL n.n SECOND
+		SELECT 3, 'many', 'published', 'a/b', '', UTC_TIMESTAMP(6) - INTERVAL n.n SECOND, UTC_TIMESTAMP(6) - INTERVAL n.n SECOND,
+			UTC_TIMESTAMP(6) - INTERVAL n.n SECOND
 		FROM (WITH RECURSIVE n AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM n WHERE n < 990) SELECT n FROM n) AS n`)
 	b, err := l.Backlog(t.Context(), outbox.Published)
 	require.NoError(t, err)

@@ -59,6 +59,8 @@ func (o *Operator) verdict(ctx context.Context, v *Overview) (Verdict, error) {
 func (d *Verdict) text(dead Count) string {
 	var parts []string
 	switch {
+	case d.Late.N == 0 && d.Why == "" && dead.N > 0:
+		return fmt.Sprintf("%s dead, all others on time", dead)
 	case d.Late.N > 0:
 		parts = append(parts, fmt.Sprintf("%s late, oldest %s", d.Late, roughly(d.Oldest)))
 	case d.Why != "":
@@ -175,7 +177,7 @@ func trouble(workers []Peer) string {
 	case alive == 0 && len(workers) == 0:
 		return "no worker runs"
 	case alive == 0:
-		return "no worker has said anything since " + clockTime(seen)
+		return "no worker runs (one that has not ended was last seen at " + clockTime(seen) + ")"
 	case told > 0 && away == told:
 		return "broker unreachable since " + because(awaySince)
 	case away > 0:
@@ -226,14 +228,20 @@ func (o *Operator) late(ctx context.Context, now time.Time) (l overdue, err erro
 		}
 		l.note(oldest)
 	}
-	retries, err := o.retries(ctx, now)
-	for _, r := range retries {
-		l.retrying++
-		if l.note(r.due) {
-			l.lastError = r.lastError
+	// What was tried or repaired is looked at again later than that, and is late all the same.
+	for state, after := range map[State]time.Duration{Scheduled: 0, Published: o.cfg.Grace} {
+		retries, err := o.retries(ctx, now, state, after)
+		if err != nil {
+			return l, err
+		}
+		for _, r := range retries {
+			l.retrying++
+			if l.note(r.due) || l.lastError == "" {
+				l.lastError = r.lastError
+			}
 		}
 	}
-	return l, err
+	return l, nil
 }
 
 // note takes a due time in, and tells whether it is the oldest.
@@ -267,8 +275,9 @@ type retry struct {
 	lastError string
 }
 
-// retries are messages past their time that wait for another attempt, of those that are to be handed over next.
-func (o *Operator) retries(ctx context.Context, now time.Time) ([]retry, error) {
+// retries are messages of a state that are past their time and wait for another attempt, of those that are to be looked at next, which is so
+// long after they fire.
+func (o *Operator) retries(ctx context.Context, now time.Time, state State, after time.Duration) ([]retry, error) {
 	var (
 		branches []string
 		args     []any
@@ -276,9 +285,10 @@ func (o *Operator) retries(ctx context.Context, now time.Time) ([]retry, error) 
 	for _, shard := range everyShard() {
 		// index: due (state, shard, available_at)
 		branches = append(branches, `(SELECT due, last_error FROM (SELECT `+micros1970("due_at")+` AS due, last_error
-			FROM outbox_messages FORCE INDEX (due) WHERE state = 'scheduled' AND shard = ? AND available_at >= ? AND available_at < ?
+			FROM outbox_messages FORCE INDEX (due) WHERE state = ? AND shard = ? AND available_at >= ? AND available_at < ?
 			ORDER BY available_at LIMIT ?) AS soon WHERE due < ?)`)
-		args = append(args, shard, dueText(now.Add(-lateFrom)), dueText(now.Add(o.store.longestPause())), retriesLooked, now.Add(-lateFrom).UnixMicro())
+		args = append(args, string(state), shard, dueText(now.Add(after-lateFrom)), dueText(now.Add(after+o.store.longestPause())), retriesLooked,
+			now.Add(-lateFrom).UnixMicro())
 	}
 	return queryAll(ctx, o.store.sql, func(rows *sql.Rows, r *retry) error {
 		var (

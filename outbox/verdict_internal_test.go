@@ -19,7 +19,7 @@ func TestTrouble_SaysWhatIsWrongWithWorkers(t *testing.T) {
 		says    string
 	}{
 		"none":            {nil, "no worker runs"},
-		"silent":          {[]Peer{{SeenAt: noon, Silent: time.Minute, Heartbeat: well}, {SeenAt: noon.Add(-time.Hour), Silent: time.Hour}}, "no worker has said anything since 12:04 UTC"},
+		"silent":          {[]Peer{{SeenAt: noon, Silent: time.Minute, Heartbeat: well}, {SeenAt: noon.Add(-time.Hour), Silent: time.Hour}}, "no worker runs (one that has not ended was last seen at 12:04 UTC)"},
 		"well":            {[]Peer{alive(well), {Silent: time.Hour}}, ""},
 		"says nothing":    {[]Peer{alive(Heartbeat{})}, ""},
 		"away":            {[]Peer{alive(away)}, "broker unreachable since 12:04 UTC (connection refused)"},
@@ -42,10 +42,10 @@ func TestVerdict_IsASentence(t *testing.T) {
 		verdict Verdict
 		dead    Count
 	}{
-		"all on time":                                      {},
-		"all on time, 3 dead":                              {dead: Count{N: 3}},
-		"nothing is late, but no worker runs":              {verdict: Verdict{Why: "no worker runs"}},
-		"nothing is late, 10000+ dead, but no worker runs": {verdict: Verdict{Why: "no worker runs"}, dead: Count{10_000, true}},
+		"all on time":                                                        {},
+		"3 dead, all others on time":                                         {dead: Count{N: 3}},
+		"nothing is late, but no worker runs":                                {verdict: Verdict{Why: "no worker runs"}},
+		"nothing is late, 10000+ dead, but no worker runs":                   {verdict: Verdict{Why: "no worker runs"}, dead: Count{10_000, true}},
 		"7 late, oldest 3 min: broker unreachable since 12:04 UTC (refused)": {verdict: Verdict{Late: Count{N: 7}, Oldest: 3*time.Minute + 50*time.Second, Why: "broker unreachable since 12:04 UTC (refused)"}},
 		"1 late, oldest 6 s, 2 dead: x":                                      {verdict: Verdict{Late: Count{N: 1}, Oldest: 6*time.Second + 900*time.Millisecond, Why: "x"}, dead: Count{N: 2}},
 		"1 late, oldest 47 h: x":                                             {verdict: Verdict{Late: Count{N: 1}, Oldest: 47 * time.Hour, Why: "x"}},

@@ -21,7 +21,6 @@ const (
 type ledgerMetrics struct {
 	store  *outbox.Store
 	topics []string // those that are shown also when they have no message
-	grace  time.Duration
 
 	up, messages, more, overdue, offset *prometheus.Desc
 
@@ -34,18 +33,18 @@ type ledgerMetrics struct {
 // waiting are the states in which messages wait for somebody.
 func waiting() []outbox.State { return []outbox.State{outbox.Scheduled, outbox.Published, outbox.Dead} }
 
-func newLedgerMetrics(store *outbox.Store, topics []string, grace time.Duration) *ledgerMetrics {
+func newLedgerMetrics(store *outbox.Store, topics []string) *ledgerMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &ledgerMetrics{
-		store: store, topics: topics, grace: grace,
+		store: store, topics: topics,
 		up: desc("duebox_ledger_up", "1 if the database answered within 3 s when it was last asked for what follows, at most 15 s ago."),
 		messages: desc("duebox_messages", "Messages that are scheduled (pending), published (in flight) or dead. Up to 1,000 of each state and shard are "+
 			"counted, those that come first; the same for all workers.", "topic", "state"),
 		more: desc("duebox_messages_more", "1 if there may be more messages of a state than were counted.", "state"),
-		overdue: desc("duebox_oldest_due_seconds", "How long ago the oldest scheduled message should have been handed over, and the oldest published one have "+
-			"taken effect; 0: none is late.", "state"),
+		overdue: desc("duebox_oldest_due_seconds", "How long ago the oldest message was due that has taken no effect, of those that are counted, however often "+
+			"it has been tried; 0: none is late.", "state"),
 		offset: desc("duebox_clock_offset_seconds", "How far the database's clock is ahead of this process's."),
 	}
 }
@@ -89,15 +88,8 @@ func (m *ledgerMetrics) Collect(ch chan<- prometheus.Metric) {
 			more = 1
 		}
 		gauge(m.more, more, string(state))
-		switch state { //nolint:exhaustive // the others wait for no time
-		case outbox.Scheduled:
+		if state != outbox.Dead { // which waits for no time
 			gauge(m.overdue, max(0, b.Overdue.Seconds()), string(state))
-		case outbox.Published:
-			late := 0.0
-			if b.Overdue > -m.grace && len(b.Topics) > 0 {
-				late = (b.Overdue + m.grace).Seconds()
-			}
-			gauge(m.overdue, late, string(state))
 		}
 	}
 }

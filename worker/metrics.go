@@ -158,7 +158,7 @@ func (m *metrics) watch(r prometheus.Registerer, w *Worker) error {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "duebox_broker_epoch", Help: "The life of the broker that was last found."},
 			func() float64 { return float64(w.publisher.State().Epoch) }),
 		collectors.NewDBStatsCollector(w.pool, "duebox"),
-		newLedgerMetrics(w.store, w.topics, w.cfg.Grace), newQueueMetrics(w.consumer),
+		newLedgerMetrics(w.store, w.topics), newQueueMetrics(w.consumer),
 		strategyInfo(w, rabbitmq.Plugin), strategyInfo(w, rabbitmq.Hold), strategyInfo(w, rabbitmq.Tiers),
 	)
 }
