@@ -70,7 +70,8 @@ func TestSignals_TheRelayIsDead(t *testing.T) {
 
 	p.enqueue(t, outbox.Message{Delay: time.Hour})
 	p.enqueue(t, repeat(2)...)
-	p.exec(t, `UPDATE outbox_messages SET available_at = available_at - INTERVAL 1 MINUTE`)
+	p.exec(t, `UPDATE outbox_messages SET available_at = available_at - INTERVAL 1 MINUTE,
+		due_at = due_at - INTERVAL 1 MINUTE, created_at = created_at - INTERVAL 1 MINUTE`)
 	w := p.onlooker(t)
 	requireSignal(t, w, messages(outbox.Scheduled), 3)
 	late, ok := sampled(t, w, oldest(outbox.Scheduled))
@@ -106,7 +107,8 @@ func TestSignals_WorkersAreTooFew(t *testing.T) {
 	require.Eventually(t, ready(t, w), patience, tick)
 	p.enqueue(t, repeat(5)...)
 	require.Eventually(t, func() bool { return p.inState(t, outbox.Published) == 4 }, patience, tick, "one is in its effect, and locked")
-	p.exec(t, `UPDATE outbox_messages SET available_at = available_at - INTERVAL 1 MINUTE WHERE state = 'published'`)
+	p.exec(t, `UPDATE outbox_messages SET available_at = available_at - INTERVAL 1 MINUTE,
+		due_at = due_at - INTERVAL 1 MINUTE, created_at = created_at - INTERVAL 1 MINUTE WHERE state = 'published'`)
 	seen := p.onlooker(t)
 	requireSignal(t, seen, messages(outbox.Published), 4)
 	late, ok := sampled(t, seen, oldest(outbox.Published))
@@ -139,7 +141,7 @@ func TestSignals_TheClockIsOff(t *testing.T) {
 	if strings.Contains(dsn, "?") {
 		separator = "&"
 	}
-	db, err := gorm.Open(mysql.Open(fmt.Sprintf("%s%stimestamp=%d", dsn, separator, time.Now().Add(time.Hour).Unix())), &gorm.Config{})
+	db, err := gorm.Open(mysql.Open(fmt.Sprintf("%s%s@@timestamp=%d", dsn, separator, time.Now().Add(time.Hour).Unix())), &gorm.Config{})
 	require.NoError(t, err)
 	pool, err := db.DB()
 	require.NoError(t, err)
