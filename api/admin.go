@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -13,8 +14,8 @@ import (
 // maxList is the most rows on a page of what is listed by ids.
 const maxList = 100
 
-// page is where a list by ids goes on, and how many rows it shall have.
-func page(q map[string]string) (before int64, limit int, err error) {
+// position is where a list by ids goes on, and how many rows it shall have.
+func position(q map[string]string) (before int64, limit int, err error) {
 	limit, err = limitOf(q, maxList)
 	if err == nil && q["after"] != "" {
 		before, err = number("after", q["after"], "must be the next of another page")
@@ -34,7 +35,7 @@ func (s *Server) listAudit(c *gin.Context) (reply, error) {
 		}
 	}
 	var limit int
-	if f.Before, limit, err = page(q); err != nil {
+	if f.Before, limit, err = position(q); err != nil {
 		return reply{}, err
 	}
 	f.Limit = limit + 1
@@ -45,36 +46,25 @@ func (s *Server) listAudit(c *gin.Context) (reply, error) {
 	return ok(auditPage(entries, limit)), nil
 }
 
-func (s *Server) listUnrouted(c *gin.Context) (reply, error) {
-	q, err := query(c, "limit", "after")
-	if err != nil {
-		return reply{}, err
-	}
-	before, limit, err := page(q)
-	if err != nil {
-		return reply{}, err
-	}
-	kept, err := s.ops.Kept(c.Request.Context(), before, limit+1)
-	if err != nil {
-		return reply{}, operatorError(err)
-	}
-	return ok(keptPage(kept, limit)), nil
-}
+func (s *Server) listUnrouted(c *gin.Context) (reply, error) { return newest(c, s.ops.Kept, keptPage) }
 
-func (s *Server) listRuns(c *gin.Context) (reply, error) {
+func (s *Server) listRuns(c *gin.Context) (reply, error) { return newest(c, s.ops.Runs, runPage) }
+
+// newest answers with a page of what read returns, the newest first.
+func newest[T, P any](c *gin.Context, read func(ctx context.Context, before int64, limit int) ([]T, error), page func(all []T, limit int) P) (reply, error) {
 	q, err := query(c, "limit", "after")
 	if err != nil {
 		return reply{}, err
 	}
-	before, limit, err := page(q)
+	before, limit, err := position(q)
 	if err != nil {
 		return reply{}, err
 	}
-	runs, err := s.ops.Runs(c.Request.Context(), before, limit+1)
+	all, err := read(c.Request.Context(), before, limit+1)
 	if err != nil {
 		return reply{}, operatorError(err)
 	}
-	return ok(runPage(runs, limit)), nil
+	return ok(page(all, limit)), nil
 }
 
 // findOrders is listOrders of all users, and by number.
