@@ -14,7 +14,7 @@ SEED     ?= 0
 # Packages tested at once. Some start brokers of their own; more than two of them on two cores only wait.
 JOBS     ?= 2
 # Tests of a package at once, whatever the number of cores: most of them wait, for a time to come or a server to start.
-PARALLEL ?= 4
+PARALLEL ?= 3
 
 # A checkout that belongs to somebody else, or has no .git, must build too.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -50,6 +50,8 @@ down: ## stop what "make up" started; the data stays
 .PHONY: test
 test: setup-tests .bin/with ## run every test with -race on private services, then check the SQL that they sent, dashboards and alerts (PKG=./outbox/...)
 	@rm -f $(GENERAL_LOG) && mkdir -p .tmp
+# Compiled first: a compiler on every core is no company for tests of time.
+	@CGO_ENABLED=1 $(GO) test -race -c -o /dev/null $(PKG) >/dev/null
 	@CGO_ENABLED=1 .bin/with --general-log $(CURDIR)/$(GENERAL_LOG) -- $(GO_TEST) $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
 # With MYSQL_DSN set the suite runs on a server of yours, and there is no log; a part of it sends a part of the SQL.
 	@if [ -z "$$MYSQL_DSN" ] && [ '$(PKG)' = ./... ]; then \

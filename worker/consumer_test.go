@@ -184,11 +184,18 @@ func TestScenario10_RestartWithABurstOfExpiredMessages(t *testing.T) {
 	p.enqueue(t, repeat(messages)...)
 	begun := time.Now()
 	p.exec(t, `UPDATE outbox_messages SET due_at = UTC_TIMESTAMP(6) + INTERVAL 20 SECOND, available_at = due_at`)
-	w, _ := p.start(t, worker.Config{Workers: workers, Prefetch: prefetch, ReconcileSchedule: "@yearly"},
-		map[string]worker.Effect{topic: func(ctx context.Context, tx *gorm.DB, d outbox.Delivery) error {
+	w, _ := p.start(t, worker.Config{
+		Workers: workers, Prefetch: prefetch, ReconcileSchedule: "@yearly",
+		BatchEffects: map[string]worker.BatchEffect{topic: func(ctx context.Context, tx *gorm.DB, ds []outbox.Delivery) error {
 			once.Do(func() { close(down) })
-			return written(ctx, tx, d)
-		}})
+			for _, d := range ds {
+				if err := written(ctx, tx, d); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+	}, nil)
 	require.Eventually(t, func() bool { return p.inState(t, outbox.Published) == messages }, patience, tick)
 	published := time.Now()
 	require.NoError(t, broker.Stop(t.Context()))

@@ -224,7 +224,7 @@ func TestScenario06_ExchangeThatNeverFiresIsRepaired(t *testing.T) {
 	t.Parallel()
 	const (
 		messages = 200
-		grace    = 2 * time.Second
+		grace    = 5 * time.Second
 	)
 	broker := devtest.RabbitMQ(t, devenv.RabbitConfig{Plugin: devenv.ExchangeStandIn, Stuck: true})
 	p := newPlaceOn(t, broker.URL(), "stuck")

@@ -34,7 +34,7 @@ func TestScenario25_RelayKilledWithABatchInFlight(t *testing.T) {
 			}
 			p.enqueue(t, due...)
 			d := p.doom
-			d.step, d.Nth, d.Workers, d.Prefetch = dies, 2, 2, 4
+			d.step, d.Nth, d.Workers, d.Prefetch = dies, 1, 2, 4 // one confirm, and one statement, may be for all of them
 			require.NoError(t, runDoomed(t, d))
 			require.Positive(t, messages-p.inState(t, outbox.Done), "it had work")
 			p.start(t, worker.Config{}, map[string]worker.Effect{topic: written})

@@ -18,8 +18,9 @@ import (
 
 // Handlers take deliveries, from many goroutines at a time. One that gets no error is dealt with.
 type Handlers struct {
-	Handle   func(ctx context.Context, d outbox.Delivery) error // of a consumed topic
-	Unrouted func(ctx context.Context, d outbox.Delivery) error // of a topic that nobody consumes
+	Handle   func(ctx context.Context, d outbox.Delivery) error      // of a consumed topic
+	Batch    func(ctx context.Context, ds []outbox.Delivery) []error // of a consumed topic, many at once: a Side may use either
+	Unrouted func(ctx context.Context, d outbox.Delivery) error      // of a topic that nobody consumes
 }
 
 // Side is a broker, and a way to delay messages through it, as Conformance drives it.
@@ -234,7 +235,7 @@ func newRig(t *testing.T, db *gorm.DB, open Open) *rig {
 	require.NoError(t, db.Exec(`CREATE TABLE outboxtest_effects (
 		message_id BIGINT NOT NULL, generation BIGINT NOT NULL, effected_at DATETIME(6) NOT NULL)`).Error)
 	r := &rig{Assertions: require.New(t), t: t, db: db, store: store}
-	r.side = open(t, store, Handlers{Handle: r.handle, Unrouted: store.Unrouted})
+	r.side = open(t, store, Handlers{Handle: r.handle, Batch: r.handleBatch, Unrouted: store.Unrouted})
 	relay, err := outbox.NewRelay(store, r.side.Publisher, outbox.RelayConfig{Reach: r.side.Reach, Grace: grace, Poll: 50 * time.Millisecond})
 	require.NoError(t, err)
 	rec, err := outbox.NewReconciler(store, outbox.ReconcileConfig{Reach: r.side.Reach, Grace: grace, Depth: r.side.Depth})
@@ -277,10 +278,28 @@ func (r *rig) during(fn func(ctx context.Context) error) {
 }
 
 func (r *rig) handle(ctx context.Context, d outbox.Delivery) error {
-	_, err := r.store.SQL().Handle(ctx, d, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO outboxtest_effects VALUES (?, ?, UTC_TIMESTAMP(6))", d.ID, d.Generation)
-		return err
+	_, err := r.store.SQL().Handle(ctx, d, func(tx *sql.Tx) error { return effect(ctx, tx, d) })
+	return err
+}
+
+func (r *rig) handleBatch(ctx context.Context, ds []outbox.Delivery) []error {
+	results := r.store.SQL().HandleBatch(ctx, ds, func(tx *sql.Tx, ds []outbox.Delivery) error {
+		for _, d := range ds {
+			if err := effect(ctx, tx, d); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+	errs := make([]error, len(results))
+	for i, result := range results {
+		errs[i] = result.Err
+	}
+	return errs
+}
+
+func effect(ctx context.Context, tx *sql.Tx, d outbox.Delivery) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO outboxtest_effects VALUES (?, ?, UTC_TIMESTAMP(6))", d.ID, d.Generation)
 	return err
 }
 

@@ -47,9 +47,13 @@ func conformance(t *testing.T, one, other rabbitmq.Strategy) {
 			require.NoError(t, err)
 		}
 	}
+	thousands := func(t *testing.T) bool {
+		t.Helper()
+		return strings.HasSuffix(t.Name(), "/ten_thousand_at_once") || strings.HasSuffix(t.Name(), "/switch")
+	}
 	database := func(t *testing.T) *gorm.DB {
 		t.Helper()
-		if strings.HasSuffix(t.Name(), "/ten_thousand_at_once") || strings.HasSuffix(t.Name(), "/switch") {
+		if thousands(t) {
 			bulk.Lock()
 			t.Cleanup(bulk.Unlock)
 		}
@@ -66,9 +70,11 @@ func conformance(t *testing.T, one, other rabbitmq.Strategy) {
 			return p, run(t, p)
 		}}
 		p.use(t, one)
-		c, err := rabbitmq.NewConsumer(b, []string{outboxtest.Topic}, rabbitmq.Handlers{
-			Handle: h.Handle, Unrouted: h.Unrouted, Keep: func(context.Context, outbox.Stray) error { return nil },
-		}, rabbitmq.ConsumerConfig{})
+		handlers := rabbitmq.Handlers{Handle: h.Handle, Unrouted: h.Unrouted, Keep: func(context.Context, outbox.Stray) error { return nil }}
+		if thousands(t) {
+			handlers.Batch = map[string]func(context.Context, []outbox.Delivery) []error{outboxtest.Topic: h.Batch}
+		}
+		c, err := rabbitmq.NewConsumer(b, []string{outboxtest.Topic}, handlers, rabbitmq.ConsumerConfig{})
 		require.NoError(t, err)
 		run(t, c)
 		requireConsuming(t, c)
