@@ -3,9 +3,7 @@ package api
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
 	"unicode"
@@ -14,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/duebox/duebox/internal/certs"
+	"github.com/duebox/duebox/internal/loopback"
 	"github.com/duebox/duebox/model"
 )
 
@@ -147,7 +146,7 @@ func isProbe(route string) bool { return route == "/healthz" || route == "/ready
 // shows pages of others: so a request must name this machine, which one of a page whose name resolves to it does not (DNS
 // rebinding), and must change nothing if another page has sent it.
 func local(r *http.Request) error {
-	if !isLocalHost(r.Host) {
+	if !loopback.Is(r.Host) {
 		return errNotLocal
 	}
 	return sameOrigin(r)
@@ -163,15 +162,6 @@ func sameOrigin(r *http.Request) error {
 
 func isSafe(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
-}
-
-func isLocalHost(hostPort string) bool {
-	host := hostPort
-	if h, _, err := net.SplitHostPort(hostPort); err == nil {
-		host = h
-	}
-	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return strings.EqualFold(host, "localhost") || err == nil && ip.IsLoopback()
 }
 
 // token is a secret that requests are compared with; nil for none.

@@ -62,10 +62,14 @@ func newIdentities(cfg Config) (*identities, error) {
 	if i.keys, err = watched.Open(parseKeys, told, cfg.JWKSFile); err != nil {
 		return nil, fmt.Errorf("api: JWT_JWKS_FILE: %w", err)
 	}
+	if len(i.keys.Get()) == 0 {
+		return nil, errors.New("api: JWT_JWKS_FILE: the file has no key")
+	}
 	return i, nil
 }
 
-// parseKeys reads a JWK Set (RFC 7517). Keys of other kinds and for other uses are passed over.
+// parseKeys reads a JWK Set (RFC 7517). Keys of other kinds and for other uses are passed over. A set without any key takes back those that were
+// trusted before; one without any that is usable is a mistake.
 func parseKeys(contents [][]byte) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -88,7 +92,7 @@ func parseKeys(contents [][]byte) ([]jose.JSONWebKey, error) {
 			usable = append(usable, key)
 		}
 	}
-	if len(usable) == 0 {
+	if len(usable) == 0 && (set.Keys == nil || len(set.Keys) > 0) {
 		return nil, fmt.Errorf("the file has no RSA key of %d bits or more and no P-256 key for signatures", minRSA)
 	}
 	return usable, nil

@@ -100,7 +100,7 @@ func TestIdentity_SeesAndTouchesItsOwnOrdersOnly(t *testing.T) {
 	before := s.contents(t.Context())
 
 	due := `{"due_at":"` + time.Now().Add(time.Hour).Format(time.RFC3339) + `"}`
-	acts := [][3]string{{"GET", ""}, {"PATCH", "/due", due}, {"POST", "/pay", `{"payment_id":"p","amount":500}`}, {"POST", "/cancel"}}
+	acts := [][3]string{{"GET", ""}, {"POST", "/cancel"}}
 	for _, act := range acts {
 		none := s.do(act[0], "/v1/orders/none"+act[1], act[2], ann)
 		a := s.do(act[0], "/v1/orders/"+theirs+act[1], act[2], ann)
@@ -120,6 +120,8 @@ func TestIdentity_SeesAndTouchesItsOwnOrdersOnly(t *testing.T) {
 	}
 	require.Contains(t, string(s.do("GET", "/v1/orders", "", ann).body), mine)
 	for _, r := range [][3]string{
+		{"POST", "/v1/orders/" + mine + "/pay", `{"payment_id":"p","amount":500}`},
+		{"PATCH", "/v1/orders/" + mine + "/due", due},
 		{"GET", "/v1/products/cup"},
 		{"PUT", "/v1/products/cup", `{"name":"x","stock":1}`},
 		{"PUT", "/v1/messages/cart.remind/1", "{}"},
@@ -138,7 +140,7 @@ func TestIdentity_SeesAndTouchesItsOwnOrdersOnly(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, s.do("GET", "/metrics", "", ann).status)
 	require.Equal(t, before, s.contents(t.Context()))
 
-	for _, act := range acts[:3] {
+	for _, act := range acts {
 		require.Equal(t, http.StatusOK, s.do(act[0], "/v1/orders/"+theirs+act[1], act[2], bob).status, "%s", act)
 	}
 	require.Equal(t, http.StatusOK, s.do("POST", "/v1/orders/"+mine+"/cancel", "", ann).status)
@@ -264,6 +266,9 @@ func TestIdentity_KeysAreExchangedWhileTheServerRuns(t *testing.T) {
 		return len(log) > 0
 	}, 10*time.Second, 50*time.Millisecond)
 	require.Contains(t, <-log, "the keys of signed identities cannot be read, those read before stay")
+
+	require.NoError(t, os.WriteFile(path, []byte(`{"keys":[]}`), 0o600))
+	require.Eventually(t, func() bool { return status(second, "2") == http.StatusUnauthorized }, 10*time.Second, 50*time.Millisecond, "all are taken back")
 }
 
 func TestIdentity_SettingsThatProtectNothingAreRefused(t *testing.T) {
@@ -278,6 +283,8 @@ func TestIdentity_SettingsThatProtectNothingAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	broken := filepath.Join(t.TempDir(), "broken")
 	require.NoError(t, os.WriteFile(broken, []byte("[]"), 0o600))
+	empty := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(empty, []byte(`{"keys":[]}`), 0o600))
 	for problem, cfg := range map[string]api.Config{
 		"signed identities need an APIToken": {JWTSecret: jwtSecret},
 		"want one of them":                   {APIToken: "a", JWTSecret: jwtSecret, JWKSFile: file()},
@@ -285,6 +292,7 @@ func TestIdentity_SettingsThatProtectNothingAreRefused(t *testing.T) {
 		"no such file":                       {APIToken: "a", JWKSFile: "/does/not/exist"},
 		"the file is not a JWK Set":          {APIToken: "a", JWKSFile: broken},
 		"has no RSA key":                     {APIToken: "a", JWKSFile: file()},
+		"the file has no key":                {APIToken: "a", JWKSFile: empty},
 		"no RSA key of 2048 bits":            {APIToken: "a", JWKSFile: file(jose.JSONWebKey{Key: &weak.PublicKey}, jose.JSONWebKey{Key: &p384.PublicKey})},
 		"key 0 is a private or secret key":   {APIToken: "a", JWKSFile: file(jose.JSONWebKey{Key: key})},
 		"is a private or secret key":         {APIToken: "a", JWKSFile: file(jose.JSONWebKey{Key: []byte(jwtSecret)})},

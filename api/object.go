@@ -71,6 +71,14 @@ func (o *object) instant(name string) time.Time {
 	return o.parseInstant(name, v, found)
 }
 
+// optionalInstant is an optional time, zero if it is left out.
+func (o *object) optionalInstant(name string) (t time.Time) {
+	if v, found := o.optional(name); found {
+		t = o.parseInstant(name, v, found)
+	}
+	return t
+}
+
 func (o *object) parseInstant(name string, v any, found bool) time.Time {
 	s, _ := v.(string)
 	t, err := time.Parse(time.RFC3339, s)

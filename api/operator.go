@@ -159,6 +159,7 @@ func (s *Server) actOnMany(c *gin.Context) (reply, error) {
 	picks := in.texts("filter")
 	in.faults.Check(len(picks) > 0, "filter", "is required, with something to pick messages by")
 	b.After, _ = in.optionalText("after")
+	b.Began = in.optionalInstant("began_at")
 	if _, given := in.fields["limit"]; given {
 		b.Limit = int(in.integer("limit"))
 	}
@@ -180,6 +181,11 @@ func (s *Server) actOnMany(c *gin.Context) (reply, error) {
 		return reply{}, err
 	}
 	res, err := s.ops.Bulk(c.Request.Context(), actor(c), b)
+	if err != nil && res.Changed > 0 {
+		// The client learns what has happened, and meets the error again where it goes on.
+		s.cfg.Log.WarnContext(c.Request.Context(), "a bulk has stopped halfway", "changed", res.Changed, "error", err)
+		err = nil
+	}
 	return ok(Body(res)), operatorError(err)
 }
 

@@ -215,11 +215,14 @@ func TestBulk_DoesItToAllThatAFilterPicks(t *testing.T) {
 		return a.json(t)
 	}
 	dry := bulk(`{"action":"requeue","filter":{"state":"dead"},"dry_run":true}`)
+	began := fmt.Sprint(dry["began_at"])
+	delete(dry, "began_at")
 	require.Equal(t, map[string]any{"matched": 20.0, "changed": 0.0, "protected": 0.0, "why": nil, "more": false, "next": ""}, dry)
 	some := bulk(`{"action":"requeue","filter":{"error":"x"},"limit":15}`)
 	require.InDelta(t, 15, some["changed"], 0)
 	require.Equal(t, true, some["more"])
-	require.InDelta(t, 5, bulk(`{"action":"requeue","filter":{"error":"x"},"after":"` + fmt.Sprint(some["next"]) + `"}`)["changed"], 0)
+	require.InDelta(t, 5, bulk(`{"action":"requeue","filter":{"error":"x"},"after":"` + fmt.Sprint(some["next"]) + `","began_at":"` + fmt.Sprint(some["began_at"]) + `"}`)["changed"], 0)
+	require.InDelta(t, 10, bulk(`{"action":"cancel","filter":{"topic":"mail"},"dry_run":true,"began_at":"` + began + `"}`)["matched"], 0, "the others were requeued since")
 	require.InDelta(t, 30, bulk(`{"action":"reschedule","filter":{"topic":"mail"},"delay":"2h"}`)["changed"], 0)
 	require.InDelta(t, 30, bulk(`{"action":"cancel","filter":{"topic":"mail"}}`)["changed"], 0)
 	require.Equal(t, int64(80), s.number("SELECT COUNT(*) FROM outbox_audit"))
@@ -232,6 +235,8 @@ func TestBulk_DoesItToAllThatAFilterPicks(t *testing.T) {
 		`{"action":"purge","filter":{"topic":"mail"}}`:                            "action",
 		`{"action":"cancel","filter":{"topic":"mail"},"limit":0}`:                 "limit",
 		`{"action":"cancel","filter":{"topic":"mail"},"delay":"1h"}`:              "delay",
+		`{"action":"cancel","filter":{"topic":"mail"},"began_at":"1"}`:            "began_at",
+		`{"action":"cancel","filter":{"topic":"mail"},"after":"e30"}`:             "began_at",
 		`{"action":"reschedule","filter":{"topic":"mail"}}`:                       "due_at",
 		`{"action":"cancel","filter":{"topic":"mail","due_from":"x"}}`:            "due_from",
 		`{"action":"cancel","filter":{"topic":"mail"},"limit":92233720368547758}`: "limit",

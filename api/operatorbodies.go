@@ -24,7 +24,7 @@ func Body(v any) any {
 	case outbox.Story:
 		return storyBody(v)
 	case outbox.BulkResult:
-		return bulkJSON{v.Matched, v.Changed, v.Protected, textOrNull(v.Why), v.Next != "", v.Next}
+		return bulkJSON{v.Matched, v.Changed, v.Protected, textOrNull(v.Why), v.Next != "", v.Next, stamp(v.Began)}
 	case outbox.Overview:
 		return overviewBody(v)
 	}
@@ -69,6 +69,7 @@ type bulkJSON struct {
 	Why       *string `json:"why"`
 	More      bool    `json:"more"`
 	Next      string  `json:"next"`
+	BeganAt   stamp   `json:"began_at"`
 }
 
 type storyJSON struct {

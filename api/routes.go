@@ -34,11 +34,12 @@ func (s *Server) routes() *gin.Engine {
 	orders.POST("", s.do(s.placeOrder))
 	orders.GET("", s.do(s.listOrders))
 	orders.GET("/:no", s.do(s.getOrder))
-	orders.POST("/:no/pay", s.do(s.payOrder))
 	orders.POST("/:no/cancel", s.do(s.cancelOrder))
-	orders.PATCH("/:no/due", s.do(s.extendOrder))
 
 	v1 := e.Group("/v1", s.access(s.service))
+	// Users neither say that they have paid nor how long they may take.
+	v1.POST("/orders/:no/pay", s.do(s.payOrder))
+	v1.PATCH("/orders/:no/due", s.do(s.extendOrder))
 	v1.PUT("/products/:sku", s.do(s.putProduct))
 	v1.GET("/products/:sku", s.do(s.getProduct))
 

@@ -69,11 +69,11 @@ type Config struct {
 	Retention time.Duration `env:"RETENTION" envDefault:"168h"`
 	// Whether api and worker bring the database's schema up to date when they start.
 	MigrateOnStart bool `env:"MIGRATE_ON_START" envDefault:"true"`
-	// Bearer token that `/metrics` wants, of the API and of the worker, and everything below `/v1/admin`. Empty: none, but with `API_TOKEN` set `/v1/admin` is shut.
+	// Bearer token that `/metrics` wants, of the API and of the worker, and everything below `/v1/admin`. Empty: none, but with `API_TOKEN` set `/v1/admin` is shut. 16 characters or more where anything but loopback addresses is listened on.
 	AdminToken Secret `env:"ADMIN_TOKEN"`
-	// Bearer token that everything else below `/v1` wants. Empty: none. `/healthz` and `/readyz` are always open.
+	// Bearer token that everything else below `/v1` wants, another one than `ADMIN_TOKEN` and as long. Empty: none. `/healthz` and `/readyz` are always open.
 	APIToken Secret `env:"API_TOKEN"`
-	// Secret of 32 bytes or more by which signed identities (JWT, HS256) are judged. With it, or with `JWT_JWKS_FILE`, a bearer token below `/v1/orders` may be a user's signed identity in place of `API_TOKEN`, which has to be set as well; it opens only the orders of its `sub`.
+	// Secret of 32 bytes or more by which signed identities (JWT, HS256) are judged. With it, or with `JWT_JWKS_FILE`, a bearer token below `/v1/orders` may be a user's signed identity in place of `API_TOKEN`, which has to be set as well; it places, shows and cancels the orders of its `sub`, and nothing else.
 	JWTSecret Secret `env:"JWT_SECRET"`
 	// File with the public keys (JWK Set; RS256, ES256) by which signed identities are judged, in place of `JWT_SECRET`. It is read anew when it changes.
 	JWKSFile string `env:"JWT_JWKS_FILE"`

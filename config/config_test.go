@@ -250,8 +250,25 @@ func TestLoad_WorkerAddressBeyondLoopbackNeedsTheAdminToken(t *testing.T) {
 		_, err := config.Load(append(tokens, "WORKER_HTTP_ADDR=:9090"))
 		require.EqualError(t, err, `WORKER_HTTP_ADDR: is ":9090", want a loopback address such as 127.0.0.1:9090, or ADMIN_TOKEN set`)
 	}
-	_, err := config.Load([]string{"WORKER_HTTP_ADDR=:9090", "ADMIN_TOKEN=a"})
+	_, err := config.Load([]string{"WORKER_HTTP_ADDR=:9090", "ADMIN_TOKEN=" + strings.Repeat("a", 16)})
 	require.NoError(t, err)
+}
+
+// A token that can be guessed is none, and neither is one that opens as much as another.
+func TestLoad_TokensThatProtectNothing(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 16)
+	const want = "want 16 characters or more where HTTP_ADDR or WORKER_HTTP_ADDR is no loopback address: openssl rand -hex 16 makes one"
+	for problem, variables := range map[string][]string{
+		"ADMIN_TOKEN: " + want: {"WORKER_HTTP_ADDR=:9090", "ADMIN_TOKEN=" + long[1:]},
+		"API_TOKEN: " + want:   {"HTTP_ADDR=:8080", "ADMIN_TOKEN=" + long, "API_TOKEN=b"},
+		"API_TOKEN: want another one than ADMIN_TOKEN, which opens more": {"ADMIN_TOKEN=same", "API_TOKEN=same"},
+	} {
+		_, err := config.Load(variables)
+		require.EqualError(t, err, problem)
+	}
+	_, err := config.Load([]string{"ADMIN_TOKEN=a", "API_TOKEN=b"})
+	require.NoError(t, err, "nobody else comes near")
 }
 
 func TestLoad_AddressBeyondLoopbackNeedsBothTokens(t *testing.T) {
@@ -260,7 +277,7 @@ func TestLoad_AddressBeyondLoopbackNeedsBothTokens(t *testing.T) {
 		_, err := config.Load(append(tokens, "HTTP_ADDR=:8080"))
 		require.ErrorContains(t, err, "HTTP_ADDR: ")
 	}
-	_, err := config.Load([]string{"HTTP_ADDR=:8080", "ADMIN_TOKEN=a", "API_TOKEN=b"})
+	_, err := config.Load([]string{"HTTP_ADDR=:8080", "ADMIN_TOKEN=" + strings.Repeat("a", 16), "API_TOKEN=" + strings.Repeat("b", 16)})
 	require.NoError(t, err)
 }
 

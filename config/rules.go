@@ -22,6 +22,12 @@ const (
 	maxTiers = 16
 )
 
+// Tokens that machines elsewhere may try are long: a cookie that was seen lets ADMIN_TOKEN be guessed as fast as hashes are made.
+const (
+	minToken  = 16
+	longToken = "16 characters or more where HTTP_ADDR or WORKER_HTTP_ADDR is no loopback address: openssl rand -hex 16 makes one"
+)
+
 // A rule is what one variable accepts, and whether it does.
 type rule struct {
 	name, want string
@@ -31,6 +37,8 @@ type rule struct {
 // rules judges c, in the order of its fields. Where a variable has two rules, only the first that is broken counts.
 func (c *Config) rules() []rule {
 	guarded := c.AdminToken.IsSet() && c.APIToken.IsSet()
+	public := !isLoopback(c.HTTPAddr) || !isLoopback(c.WorkerHTTPAddr)
+	long := func(s Secret) bool { return !public || !s.IsSet() || len(s.Reveal()) >= minToken }
 	identities := c.JWTSecret.IsSet() || c.JWKSFile != ""
 	return []rule{
 		{"HTTP_ADDR", "host:port with a numeric port", isAddress(c.HTTPAddr)},
@@ -61,7 +69,10 @@ func (c *Config) rules() []rule {
 		duration("RETENTION", c.Retention, time.Second, 3650*day),
 		{"MIGRATE_ON_START", "true or false", true},
 		{"ADMIN_TOKEN", "printable ASCII without spaces", isToken(c.AdminToken.Reveal())},
+		{"ADMIN_TOKEN", longToken, long(c.AdminToken)},
 		{"API_TOKEN", "printable ASCII without spaces", isToken(c.APIToken.Reveal())},
+		{"API_TOKEN", longToken, long(c.APIToken)},
+		{"API_TOKEN", "another one than ADMIN_TOKEN, which opens more", !guarded || c.APIToken.Reveal() != c.AdminToken.Reveal()},
 		{"JWT_SECRET", "at least 32 bytes", !c.JWTSecret.IsSet() || len(c.JWTSecret.Reveal()) >= 32},
 		{"JWT_SECRET", "nothing while JWT_JWKS_FILE is set: one of them", !c.JWTSecret.IsSet() || c.JWKSFile == ""},
 		{"JWT_SECRET", "API_TOKEN set as well", !c.JWTSecret.IsSet() || c.APIToken.IsSet()},

@@ -23,7 +23,7 @@ func secrets(extra string) []string {
 		"MYSQL_DSN=user:" + marker + extra + "@tcp(db:3306)/app",
 		"AMQP_URL=amqp://user:" + marker + extra + "@mq",
 		"ADMIN_TOKEN=" + marker + extra,
-		"API_TOKEN=" + marker + extra,
+		"API_TOKEN=api-" + marker + extra,
 		"JWT_SECRET=" + marker + marker + marker + extra,
 	}
 }

@@ -29,7 +29,7 @@ func (s *Store) Backlog(ctx context.Context, state State) (Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	// index: due (state, shard, available_at), in each branch
-	const branch = `(SELECT shard, topic, IF(available_at IS NULL, NULL, GREATEST(due_at, created_at)) AS due FROM outbox_messages FORCE INDEX (due) WHERE state = ? AND shard = ? ORDER BY available_at LIMIT ?)`
+	const branch = `(SELECT shard, topic, IF(available_at IS NULL, NULL, ` + waitsFrom + `) AS due FROM outbox_messages FORCE INDEX (due) WHERE state = ? AND shard = ? ORDER BY available_at LIMIT ?)`
 	args := make([]any, 0, 3*shards)
 	for shard := range shards {
 		args = append(args, string(state), shard, backlogRows)

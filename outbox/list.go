@@ -21,7 +21,8 @@ type Filter struct {
 	DueBefore time.Time
 	Error     string // a part of the last error, in whatever case
 
-	among []State // the states that are asked for; nil: all
+	among     []State   // the states that are asked for; nil: all
+	untouched time.Time // there by then, and no operator has acted on it since; zero: whatever
 }
 
 // IsZero says whether the filter picks all messages.
@@ -77,6 +78,12 @@ func (f *Filter) where() (where string, args []any) {
 	add(!f.DueFrom.IsZero(), "due_at >= ?", dueText(f.DueFrom))
 	add(!f.DueBefore.IsZero(), "due_at < ?", dueText(f.DueBefore))
 	add(f.Error != "", "LOCATE(LOWER(?), LOWER(last_error)) > 0", f.Error)
+	if !f.untouched.IsZero() {
+		// index: outbox_audit by_message
+		where += ` AND created_at <= ? AND NOT EXISTS (
+			SELECT 1 FROM outbox_audit AS acts WHERE acts.message_id = outbox_messages.id AND acts.acted_at >= ?)`
+		args = append(args, dueText(f.untouched), dueText(f.untouched))
+	}
 	if states := f.states(); len(states) < len(everyState()) {
 		where += " AND state IN (" + marks(len(states)) + ")"
 		for _, s := range states {

@@ -46,12 +46,28 @@ type version struct {
 	revision int64
 }
 
-// Lateness is how long after its due time the message has taken effect; false if it has not, or is untracked, and nobody can say.
+// Lateness is how long after its due time the message has taken effect, or after it was written if that was later; false if it has not, or is
+// untracked, and nobody can say.
 func (r *Record) Lateness() (time.Duration, bool) {
 	if r.State != Done || r.Untracked {
 		return 0, false
 	}
-	return r.FinishedAt.Sub(r.DueAt), true
+	return r.FinishedAt.Sub(r.waitsFrom()), true
+}
+
+// LateBy is the same at now, of the database, for a message that should have had its effect and has not: it is scheduled, published or dead, and
+// its time was before now; else false.
+func (r *Record) LateBy(now time.Time) (time.Duration, bool) {
+	late := now.Sub(r.waitsFrom())
+	return late, r.FinishedAt.IsZero() && late > 0
+}
+
+// waitsFrom is the due time, or when the message was written if that was later.
+func (r *Record) waitsFrom() time.Time {
+	if r.CreatedAt.After(r.DueAt) {
+		return r.CreatedAt
+	}
+	return r.DueAt
 }
 
 // Lookup reads the live message with this topic and key, outside of any transaction; ErrNoMessage if there is none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -195,7 +196,7 @@ func TestAct_AsksTheApplication(t *testing.T) {
 	require.ErrorContains(t, err, "cancel the order instead")
 	res, err := o.Bulk(t.Context(), ann(), outbox.Bulk{Command: cancel, Filter: outbox.Filter{Key: "1"}, Limit: 9})
 	require.NoError(t, err)
-	require.Equal(t, outbox.BulkResult{Matched: 1, Protected: 1, Why: "cancel the order instead"}, res)
+	require.Equal(t, outbox.BulkResult{Matched: 1, Protected: 1, Why: "cancel the order instead", Began: res.Began}, res)
 	answer = errAsk
 	_, err = o.Act(t.Context(), ann(), m.ID, cancel)
 	require.ErrorIs(t, err, errAsk)
@@ -308,16 +309,19 @@ func TestBulk_TakesWhatTheFilterPicksAndNoMore(t *testing.T) {
 		t.Helper()
 		res, err := l.operator().Bulk(t.Context(), ann(), b)
 		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), res.Began, 10*time.Minute)
+		res.Began = time.Time{}
 		return res
 	}
 	requeue := outbox.Command{Action: outbox.ActRequeue}
 	timeouts := outbox.Filter{Error: "timeout"}
 	require.Equal(t, outbox.BulkResult{Matched: 125}, bulk(outbox.Bulk{Command: requeue, Filter: timeouts, Limit: 1000, DryRun: true}))
 	require.Equal(t, 250, l.count(t, "state = 'dead'"))
-	first := bulk(outbox.Bulk{Command: requeue, Filter: timeouts, Limit: 50})
+	first, err := l.operator().Bulk(t.Context(), ann(), outbox.Bulk{Command: requeue, Filter: timeouts, Limit: 50})
+	require.NoError(t, err)
 	require.Equal(t, 50, first.Changed)
 	require.NotEmpty(t, first.Next)
-	rest := bulk(outbox.Bulk{Command: requeue, Filter: timeouts, Limit: 1000, After: first.Next})
+	rest := bulk(outbox.Bulk{Command: requeue, Filter: timeouts, Limit: 1000, After: first.Next, Began: first.Began})
 	require.Equal(t, outbox.BulkResult{Matched: 75, Changed: 75}, rest)
 	require.Equal(t, 125, l.count(t, "state = 'dead' AND last_error = 'refused'"))
 	require.Equal(t, 125, l.count(t, "topic = 'mail' AND state = 'scheduled' AND last_error IS NULL"))
@@ -338,9 +342,86 @@ func TestBulk_TakesWhatTheFilterPicksAndNoMore(t *testing.T) {
 		"no limit":              {Command: requeue, Filter: timeouts},
 		"a limit too large":     {Command: requeue, Filter: timeouts, Limit: 10_001},
 		"a state that is wrong": {Command: requeue, Filter: outbox.Filter{State: outbox.Done}, Limit: 1},
-		"a position of others":  {Command: requeue, Filter: timeouts, Limit: 1, After: "x"},
+		"a position of others":  {Command: requeue, Filter: timeouts, Limit: 1, After: "x", Began: first.Began},
+		"no time with it":       {Command: requeue, Filter: timeouts, Limit: 1, After: first.Next},
+		"a time before 1970":    {Command: requeue, Filter: timeouts, Limit: 1, Began: time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {
 		_, err := l.operator().Bulk(t.Context(), ann(), b)
 		require.ErrorIs(t, err, outbox.ErrInvalidMessage, name)
 	}
+}
+
+// A bulk that takes several calls, or is counted first, is over the messages that were there when it began, and acts on each once,
+// wherever they move meanwhile.
+func TestBulk_OfSeveralCallsIsOverTheSameMessages(t *testing.T) {
+	t.Parallel()
+	const messages = 500
+	for name, c := range map[string]outbox.Command{
+		"reschedule":        {Action: outbox.ActReschedule, Delay: 9 * time.Hour},
+		"reschedule sooner": {Action: outbox.ActReschedule, Delay: time.Minute},
+		"publish now":       {Action: outbox.ActPublishNow},
+		"cancel":            {Action: outbox.ActCancel},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLedger(t, outbox.StoreConfig{})
+			fill := func() {
+				l.tx(t, func(tx *gorm.DB) error {
+					for i := range messages {
+						if err := l.Enqueue(t.Context(), tx, &outbox.Message{Topic: "test", Delay: time.Duration(i) * time.Minute}); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+			fill()
+			l.exec(t, "UPDATE outbox_messages SET state = 'dead', available_at = NULL WHERE id % 10 = 0")
+			b := outbox.Bulk{Command: c, Filter: outbox.Filter{Topic: "test"}, Limit: outbox.MaxBulk, DryRun: true}
+			counted, err := l.operator().Bulk(t.Context(), ann(), b)
+			require.NoError(t, err)
+			require.Equal(t, messages, counted.Matched)
+			fill() // are none of its business
+			b.DryRun, b.Limit, b.Began = false, 70, counted.Began
+			changed := 0
+			for calls := 0; ; calls++ {
+				require.Less(t, calls, 3*messages/b.Limit, "it ends")
+				res, err := l.operator().Bulk(t.Context(), ann(), b)
+				require.NoError(t, err)
+				changed += res.Changed
+				if b.After = res.Next; calls == 2 {
+					b.After = "" // begun again, it goes on with what is left
+				} else if res.Next == "" {
+					break
+				}
+			}
+			require.Equal(t, messages, changed)
+			require.Equal(t, messages, l.scalar(t, "SELECT COUNT(DISTINCT message_id) FROM outbox_audit"))
+			require.Equal(t, messages, l.scalar(t, "SELECT COUNT(*) FROM outbox_audit"))
+		})
+	}
+}
+
+// What the application protects does not keep a bulk from the others behind it.
+func TestBulk_PassesWhatIsProtected(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, outbox.StoreConfig{})
+	for i := range 60 {
+		l.enqueue(t, outbox.Message{Key: fmt.Sprint(i), Delay: time.Hour + time.Duration(i)*time.Second})
+	}
+	o := l.Operator(outbox.OperatorConfig{Protect: func(_ context.Context, _ outbox.Command, r outbox.Record) error {
+		if r.ID <= 50 {
+			return &outbox.ProtectedError{Err: errors.New("not this one")}
+		}
+		return nil
+	}})
+	b := outbox.Bulk{Command: outbox.Command{Action: outbox.ActCancel}, Filter: outbox.Filter{State: outbox.Scheduled}, Limit: 5}
+	res, err := o.Bulk(t.Context(), ann(), b)
+	require.NoError(t, err)
+	require.Equal(t, 5, res.Changed)
+	require.Equal(t, 50, res.Protected)
+	b.After, b.Began, b.Limit = res.Next, res.Began, 100
+	res, err = o.Bulk(t.Context(), ann(), b)
+	require.NoError(t, err)
+	require.Equal(t, outbox.BulkResult{Matched: 5, Changed: 5, Began: res.Began}, res)
 }

@@ -65,11 +65,9 @@ const (
 func (o *Operator) Overview(ctx context.Context) (v Overview, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	var now int64
-	if err := o.store.sql.QueryRowContext(ctx, "SELECT "+micros1970("UTC_TIMESTAMP(6)")).Scan(&now); err != nil {
-		return v, fmt.Errorf("read the database's clock: %w", err)
+	if v.Now, err = o.store.readClock(ctx); err != nil {
+		return v, err
 	}
-	v.Now = fromMicros(now)
 	if v.Counts, err = o.counts(ctx); err != nil {
 		return v, fmt.Errorf("count messages: %w", err)
 	}
@@ -177,7 +175,7 @@ func latenessLimits() []time.Duration {
 // that all shards count alike.
 func (o *Operator) lateness(ctx context.Context, now time.Time) (l Lateness, err error) {
 	const branch = `(SELECT shard, untracked, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', finished_at) AS finished,
-			TIMESTAMPDIFF(MICROSECOND, due_at, finished_at)
+			TIMESTAMPDIFF(MICROSECOND, ` + waitsFrom + `, finished_at)
 		FROM outbox_messages FORCE INDEX (due) WHERE state = 'done' AND shard = ? ORDER BY available_at DESC LIMIT ?)` // index: due (state, shard, available_at)
 	var args []any
 	for _, shard := range everyShard() {

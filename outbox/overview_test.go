@@ -59,7 +59,7 @@ func TestOverview_TellsHowLateWhatHasTakenEffectWas(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})
 	l.exec(t, `INSERT INTO outbox_messages (shard, topic, state, untracked, content_type, payload, due_at, finished_at, available_at, created_at)
-		SELECT seq % 16, 'test', 'done', seq % 10 = 0, 'text/plain', 'p', finished - INTERVAL seq * 1000 MICROSECOND, finished, finished + INTERVAL 7 DAY, finished
+		SELECT seq % 16, 'test', 'done', seq % 10 = 0, 'text/plain', 'p', finished - INTERVAL seq * 1000 MICROSECOND, finished, finished + INTERVAL 7 DAY, finished - INTERVAL 1 HOUR
 		FROM (SELECT seq, UTC_TIMESTAMP(6) - INTERVAL seq * 5 SECOND AS finished FROM `+numbers(800)+`) AS x`)
 	v := l.overview(t).Lateness
 	var want struct {
@@ -88,7 +88,11 @@ func TestOverview_IsWellWhenAllIsWell(t *testing.T) {
 	l.consume(t, broker, 2, func(tx *sql.Tx, d outbox.Delivery) error { return effect(tx, d.ID) })
 	l.tx(t, func(tx *gorm.DB) error {
 		for i := range 50 {
-			if err := l.Enqueue(t.Context(), tx, &outbox.Message{Topic: "test", Delay: time.Duration(i%2) * time.Hour}); err != nil {
+			m := outbox.Message{Topic: "test", DueAt: time.Unix(1, 0)} // what is written after its due time is not late before that
+			if i%2 == 1 {
+				m = outbox.Message{Topic: "test", Delay: time.Hour}
+			}
+			if err := l.Enqueue(t.Context(), tx, &m); err != nil {
 				return err
 			}
 		}
@@ -96,6 +100,7 @@ func TestOverview_IsWellWhenAllIsWell(t *testing.T) {
 	})
 	eventually(t, "25 take effect", func() bool { return l.count(t, "state = 'done'") == 25 })
 	v := l.overview(t)
+	require.Less(t, v.Lateness.Max, wait)
 	require.Equal(t, "all on time", v.Verdict.Text)
 	require.True(t, v.Verdict.OK)
 	require.Equal(t, 25, v.Lateness.Of)
@@ -107,8 +112,9 @@ func TestOverview_SeesWhatWaitsForAnotherAttempt(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, outbox.StoreConfig{})
 	for range 3 {
-		l.enqueue(t, outbox.Message{Delay: -time.Hour})
+		l.enqueue(t, outbox.Message{})
 	}
+	l.exec(t, "UPDATE outbox_messages SET due_at = due_at - INTERVAL 1 HOUR, created_at = created_at - INTERVAL 1 HOUR")
 	l.exec(t, "UPDATE outbox_messages SET attempts = 4, last_error = 'connection to mail refused', available_at = UTC_TIMESTAMP(6) + INTERVAL 500 SECOND")
 	l.enqueue(t, outbox.Message{Delay: time.Hour})
 	l.exec(t, "INSERT INTO outbox_relays (owner, seen_at) VALUES ('one', UTC_TIMESTAMP(6))")

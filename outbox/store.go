@@ -104,16 +104,25 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if now, ok := s.clock.now(time.Now()); ok {
 		return now, nil
 	}
+	read, err := s.readClock(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	got := time.Now()
+	s.clock.observe(got, read)
+	now, _ := s.clock.now(got)
+	return now, nil
+}
+
+// readClock asks the database for its time: what was written before has no later one.
+func (s *Store) readClock(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var micros int64
 	if err := s.sql.QueryRowContext(ctx, "SELECT "+micros1970("UTC_TIMESTAMP(6)")).Scan(&micros); err != nil {
 		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
 	}
-	got := time.Now()
-	s.clock.observe(got, time.UnixMicro(micros))
-	now, _ := s.clock.now(got)
-	return now, nil
+	return fromMicros(micros), nil
 }
 
 // inTx runs fn in a transaction of READ COMMITTED and commits if it returns nil.

@@ -29,12 +29,14 @@ const (
 	retriesLooked = 64
 	// Late messages that are counted.
 	lateRows = 1000
+	// SQL for the time from which a message waits: one that is written after its due time is not late before.
+	waitsFrom = "GREATEST(due_at, created_at)"
 )
 
 // lateness of what has had no effect yet.
 type overdue struct {
 	scheduled, published, retrying int
-	oldest                         time.Time // due time
+	oldest                         time.Time // since when it waits
 	lastError                      string    // of what waits for another attempt
 }
 
@@ -261,7 +263,7 @@ func (o *Operator) oldest(ctx context.Context, state State, limit string) (time.
 	)
 	for _, shard := range everyShard() {
 		// index: due (state, shard, available_at)
-		branches = append(branches, `(SELECT `+micros1970("due_at")+` AS due FROM outbox_messages FORCE INDEX (due)
+		branches = append(branches, `(SELECT `+micros1970(waitsFrom)+` AS due FROM outbox_messages FORCE INDEX (due)
 			WHERE state = ? AND shard = ? AND available_at < ? ORDER BY available_at LIMIT 1)`)
 		args = append(args, string(state), shard, limit)
 	}
@@ -284,7 +286,7 @@ func (o *Operator) retries(ctx context.Context, now time.Time, state State, afte
 	)
 	for _, shard := range everyShard() {
 		// index: due (state, shard, available_at)
-		branches = append(branches, `(SELECT due, last_error FROM (SELECT `+micros1970("due_at")+` AS due, last_error
+		branches = append(branches, `(SELECT due, last_error FROM (SELECT `+micros1970(waitsFrom)+` AS due, last_error
 			FROM outbox_messages FORCE INDEX (due) WHERE state = ? AND shard = ? AND available_at >= ? AND available_at < ?
 			ORDER BY available_at LIMIT ?) AS soon WHERE due < ?)`)
 		args = append(args, string(state), shard, dueText(now.Add(after-lateFrom)), dueText(now.Add(after+o.store.longestPause())), retriesLooked,

@@ -112,6 +112,10 @@ func refused() map[string]map[string]string {
 			"internal/watched/w1/w.go": module + "config",
 			"internal/watched/w2/w.go": "gorm.io/gorm",
 		},
+		"loopback-is-the-bottom": {
+			"internal/loopback/l1/l.go": module + "config",
+			"internal/loopback/l2/l.go": "github.com/gin-gonic/gin",
+		},
 		"certs-is-near-the-bottom": {
 			"internal/certs/k1/k.go": module + "config",
 			"internal/certs/k2/k.go": "github.com/gin-gonic/gin",
@@ -153,6 +157,7 @@ func allowed() map[string][]string {
 		"internal/chaos/chaos.go":            {"database/sql", "github.com/Shopify/toxiproxy/v2", "github.com/rabbitmq/amqp091-go", module + "internal/child", module + "internal/devenv"},
 		"internal/child/child.go":            {"os/exec"},
 		"internal/watched/watched.go":        {"os"},
+		"internal/loopback/loopback.go":      {"net/netip"},
 		"internal/certs/certs.go":            {"crypto/tls", module + "internal/watched"},
 		"internal/database/database.go":      {"context", "gorm.io/gorm", "gorm.io/driver/mysql", "github.com/pressly/goose/v3/lock"},
 		"internal/demo/demo.go":              {"net/http", module + "client", module + "internal/devenv"},

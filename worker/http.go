@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/duebox/duebox/internal/certs"
+	"github.com/duebox/duebox/internal/loopback"
 )
 
 const (
@@ -156,13 +157,20 @@ func orNoTables(err error) error {
 	return err
 }
 
-// guarded asks for the admin token, if there is one.
+// guarded asks for the admin token. Where there is none it is for this machine: a page of another one, whose name resolves to this (DNS
+// rebinding), gives another Host.
 func (w *Worker) guarded(next http.Handler) http.Handler {
 	if w.cfg.ClientCertificates {
 		next = certified(next)
 	}
 	if w.cfg.AdminToken == "" {
-		return next
+		return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+			if !loopback.Is(req.Host) {
+				writeJSON(rw, http.StatusForbidden, map[string]string{"status": "without ADMIN_TOKEN only localhost and loopback addresses are answered"})
+				return
+			}
+			next.ServeHTTP(rw, req)
+		})
 	}
 	want := sha256.Sum256([]byte(w.cfg.AdminToken))
 	return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {

@@ -17,7 +17,7 @@ import (
 
 func get(t *testing.T, h http.Handler, path, authorization string) *httptest.ResponseRecorder {
 	t.Helper()
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+path, nil)
 	if authorization != "" {
 		req.Header.Set("Authorization", authorization)
 	}
@@ -160,4 +160,18 @@ func TestMetrics_TellWhatTheWorkerDid(t *testing.T) {
 		}
 		return true
 	}, patience, tick)
+}
+
+// Without a token the metrics are for this machine, and not for a page whose name resolves to it.
+func TestMetrics_WithoutATokenAreForThisMachine(t *testing.T) {
+	t.Parallel()
+	p := newPlaceOn(t, "amqp://guest:guest@127.0.0.1:1/", "nobody")
+	w, _ := p.start(t, worker.Config{}, map[string]worker.Effect{topic: written})
+	for host, code := range map[string]int{"127.0.0.1:9090": http.StatusOK, "rebound.example.org:9090": http.StatusForbidden} {
+		for path, code := range map[string]int{"/metrics": code, "/healthz": http.StatusOK} {
+			rec := httptest.NewRecorder()
+			w.Routes().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+host+path, nil))
+			require.Equal(t, code, rec.Code, "%s%s: %s", host, path, rec.Body)
+		}
+	}
 }

@@ -1,7 +1,10 @@
 package worker
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +44,8 @@ func newLedgerMetrics(store *outbox.Store, topics []string) *ledgerMetrics {
 		store: store, topics: topics,
 		up: desc("duebox_ledger_up", "1 if the database answered within 3 s when it was last asked for what follows, at most 15 s ago."),
 		messages: desc("duebox_messages", "Messages that are scheduled (pending), published (in flight) or dead. Up to 1,000 of each state and shard are "+
-			"counted, those that come first; the same for all workers.", "topic", "state"),
+			"counted, those that come first; the same for all workers. Beyond the 100 topics with the most, topics that no worker here consumes are "+
+			"counted together, as (others).", "topic", "state"),
 		more: desc("duebox_messages_more", "1 if there may be more messages of a state than were counted.", "state"),
 		overdue: desc("duebox_oldest_due_seconds", "How long ago the oldest message was due that has taken no effect, of those that are counted, however often "+
 			"it has been tried; 0: none is late.", "state"),
@@ -80,7 +84,7 @@ func (m *ledgerMetrics) Collect(ch chan<- prometheus.Metric) {
 				gauge(m.messages, 0, topic, string(state))
 			}
 		}
-		for topic, n := range b.Topics {
+		for topic, n := range m.shown(b.Topics) {
 			gauge(m.messages, float64(n), topic, string(state))
 		}
 		more := 0.0
@@ -92,6 +96,26 @@ func (m *ledgerMetrics) Collect(ch chan<- prometheus.Metric) {
 			gauge(m.overdue, max(0, b.Overdue.Seconds()), string(state))
 		}
 	}
+}
+
+const (
+	shownTopics = 100        // beside the worker's own: who may enqueue may make up topics, and each is a series for ever
+	otherTopics = "(others)" // is no topic
+)
+
+// shown is counts with the smallest of many topics together.
+func (m *ledgerMetrics) shown(counts map[string]int) map[string]int {
+	topics := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+	shown := make(map[string]int, min(len(counts), shownTopics+len(m.topics)+1))
+	for i, topic := range topics {
+		if i >= shownTopics && !slices.Contains(m.topics, topic) {
+			topic = otherTopics
+		}
+		shown[topic] += counts[topics[i]]
+	}
+	return shown
 }
 
 // read asks the ledger. A scrape has no context that would be worth more than the patience.

@@ -81,6 +81,23 @@ func TestSignals_TheRelayIsDead(t *testing.T) {
 	requireSignal(t, w, "duebox_consumers", 0)
 }
 
+// Whoever may enqueue may make up topics, and each series of a metric is kept for long.
+func TestSignals_MadeUpTopicsAreCountedTogether(t *testing.T) {
+	t.Parallel()
+	p := newPlaceOn(t, "amqp://127.0.0.1:1/", "nobody")
+	const madeUp = 250
+	batch := []outbox.Message{{Topic: "mail", Delay: time.Hour}, {Topic: "mail", Delay: time.Hour}, {Delay: time.Hour}}
+	for i := range madeUp {
+		batch = append(batch, outbox.Message{Topic: fmt.Sprintf("a-%03d", i), Delay: time.Hour})
+	}
+	p.enqueue(t, batch...)
+	w := p.onlooker(t)
+	requireSignal(t, w, messages(outbox.Scheduled), 1) // the worker's own, whatever there is
+	requireSignal(t, w, `duebox_messages{state="scheduled",topic="mail"}`, 2)
+	requireSignal(t, w, `duebox_messages{state="scheduled",topic="(others)"}`, madeUp-99)
+	require.Equal(t, 102, strings.Count(get(t, w.Routes(), "/metrics", "").Body.String(), `duebox_messages{state="scheduled",`))
+}
+
 func TestSignals_TheBrokerIsDown(t *testing.T) {
 	t.Parallel()
 	p := newPlaceOn(t, "amqp://127.0.0.1:1/", devtest.Namespace(t, topic))

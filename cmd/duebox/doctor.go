@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"gorm.io/gorm"
 
 	"github.com/duebox/duebox/config"
 	"github.com/duebox/duebox/internal/database"
 	"github.com/duebox/duebox/internal/doctor"
 	"github.com/duebox/duebox/model"
+	"github.com/duebox/duebox/outbox"
 	"github.com/duebox/duebox/outbox/rabbitmq"
 )
 
@@ -63,6 +65,12 @@ func examineSettings(cfg config.Config) (found []doctor.Finding) {
 			})
 		}
 	}
+	if cfg.APIToken.IsSet() && !cfg.AdminToken.IsSet() {
+		found = append(found, doctor.Finding{
+			Check: "ADMIN_TOKEN", State: doctor.Warn, Found: "not set, and API_TOKEN is: /v1/admin and the operator's page are shut",
+			Advice: "set one, such as that of: openssl rand -hex 32",
+		})
+	}
 	return found
 }
 
@@ -95,7 +103,28 @@ func examineDatabase(c *cobra.Command, cfg config.Config) []doctor.Finding {
 			Advice: "use the version that made them, or a later one",
 		}
 	}
-	return append(found, schema)
+	found = append(found, schema)
+	if schema.State == doctor.OK {
+		found = append(found, examineLedger(ctx, db, cfg))
+	}
+	return found
+}
+
+// examineLedger asks what the operator's page says above all else.
+func examineLedger(ctx context.Context, db *gorm.DB, cfg config.Config) doctor.Finding {
+	const check = "messages"
+	store, err := outbox.NewStore(db, outbox.StoreConfig{Retention: cfg.Retention, MaxAttempts: cfg.MaxAttempts})
+	if err != nil {
+		return doctor.Finding{Check: check, State: doctor.Fail, Found: err.Error(), Advice: "report this as a fault"}
+	}
+	v, err := store.Operator(outbox.OperatorConfig{Grace: cfg.Grace}).Overview(ctx)
+	switch {
+	case err != nil:
+		return doctor.Finding{Check: check, State: doctor.Fail, Found: err.Error(), Advice: "see whether the database is overloaded, or lacks an index"}
+	case !v.Verdict.OK:
+		return doctor.Finding{Check: check, State: doctor.Warn, Found: v.Verdict.Text, Advice: "see duebox outbox stats, and the operator's page"}
+	}
+	return doctor.Finding{Check: check, State: doctor.OK, Found: v.Verdict.Text}
 }
 
 func examineBroker(c *cobra.Command, cfg config.Config) []doctor.Finding {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"encoding/json"
 	"os/exec"
 	"strings"
@@ -48,6 +49,8 @@ func TestDoctor_LooksAtAllOfIt(t *testing.T) {
 	for _, queue := range []string{"queue of order.expire", "queue of order.remind"} {
 		require.Equal(t, [3]string{"warn", "there is none", "start a worker, which makes it"}, found[queue])
 	}
+	require.Equal(t, [3]string{"warn", "nothing is late, but no worker runs", "see duebox outbox stats, and the operator's page"}, found["messages"])
+	require.Equal(t, "warn", examined(t, 0, append(env, "API_TOKEN=0123456789abcdef")...)["ADMIN_TOKEN"][0], "the page is shut")
 	code, stdout, _ := execute(t, env, "doctor")
 	require.Zero(t, code)
 	require.Contains(t, stdout, "ok    schema: up to date\n")
@@ -104,14 +107,15 @@ func TestDoctor_SaysWhatIsWrong(t *testing.T) {
 
 func TestMigrate_ShowsAndTakesBack(t *testing.T) {
 	t.Parallel()
-	env := []string{"MYSQL_DSN=" + devtest.Database(t)}
+	dsn := devtest.Database(t)
+	env := []string{"MYSQL_DSN=" + dsn}
 	code, stdout, stderr := execute(t, env, "migrate", "status")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "migrations pending: ")
 	require.Contains(t, stdout, "pending")
 	code, stdout, stderr = execute(t, env, "migrate", "up")
 	require.Zero(t, code, stderr)
-	require.Equal(t, "schema is up to date\n", stdout)
+	require.Regexp(t, `^migrations applied: 1\d; schema is up to date\n$`, stdout)
 
 	status := func(wantCode int) (pending []string) {
 		code, stdout, stderr := execute(t, env, "migrate", "status", "--json")
@@ -134,9 +138,23 @@ func TestMigrate_ShowsAndTakesBack(t *testing.T) {
 	code, _, stderr = execute(t, env, "migrate", "down", "orders")
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, "say --yes")
+	code, stdout, _ = execute(t, env, "migrate")
+	require.Zero(t, code)
+	require.Equal(t, "schema is up to date\n", stdout)
 	code, _, _ = execute(t, env, "migrate", "down", "--yes")
 	require.Equal(t, 2, code)
 	require.Empty(t, status(0))
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	_, err = db.ExecContext(t.Context(), "INSERT INTO outbox_relays (owner, seen_at) VALUES ('w', UTC_TIMESTAMP(6))")
+	require.NoError(t, err)
+	code, _, stderr = execute(t, env, "migrate", "down", "orders", "--yes")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "the ledger is in use: stop all workers")
+	require.Empty(t, status(0))
+	_, err = db.ExecContext(t.Context(), "DELETE FROM outbox_relays")
+	require.NoError(t, err)
 	code, stdout, stderr = execute(t, env, "migrate", "down", "orders", "--yes")
 	require.Zero(t, code, stderr)
 	file, found := strings.CutPrefix(strings.TrimSpace(stdout), "taken back: ")

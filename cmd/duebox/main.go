@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -33,11 +34,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	_, _ = fmt.Fprintf(stderr, "duebox: %v\n", err)
+	_, _ = fmt.Fprintf(stderr, "duebox: %s\n", plain(err))
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f.code
 	}
 	return cannotBegin // everything that a command returns is a failure; this is cobra's own: unknown flags and commands
+}
+
+// plain is err in words that do not begin with the package which has said so.
+func plain(err error) string {
+	text := err.Error()
+	for _, prefix := range []string{"api: ", "outbox: ", "worker: ", "rabbitmq: "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return text
 }
 
 const (

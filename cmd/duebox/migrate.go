@@ -13,6 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/duebox/duebox/internal/database"
+	"github.com/duebox/duebox/outbox"
 )
 
 func newMigrate() *cobra.Command {
@@ -36,7 +37,7 @@ func newMigrate() *cobra.Command {
 	status.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	down := &cobra.Command{
 		Use:       "down {outbox|orders}",
-		Short:     "Take back the newest migration of a set, with all that its table or column holds",
+		Short:     "Take back the newest migration of a set, with all that its table or column holds; refuses while a worker runs",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"outbox", "orders"},
 		RunE: func(c *cobra.Command, args []string) error {
@@ -68,16 +69,31 @@ func withDatabase(c *cobra.Command, run func(c *cobra.Command, db *gorm.DB) erro
 func migrateUp(c *cobra.Command, db *gorm.DB) error {
 	ctx, cancel := context.WithTimeout(c.Context(), migrateLimit)
 	defer cancel()
+	before, err := database.Status(ctx, db, sets()...)
+	if err != nil {
+		return err
+	}
 	if err := database.Migrate(ctx, db, sets()...); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(c.OutOrStdout(), "schema is up to date")
+	text := "schema is up to date"
+	if n, _ := pendingOf(before); n > 0 {
+		text = fmt.Sprintf("migrations applied: %d; %s", n, text)
+	}
+	_, err = fmt.Fprintln(c.OutOrStdout(), text)
 	return err
 }
 
 func migrateDown(c *cobra.Command, db *gorm.DB, name string) error {
 	ctx, cancel := context.WithTimeout(c.Context(), migrateLimit)
 	defer cancel()
+	store, err := outbox.NewStore(db, outbox.StoreConfig{})
+	if err != nil {
+		return err
+	}
+	if err := store.Unused(ctx); err != nil {
+		return err
+	}
 	for _, set := range sets() {
 		if set.Table != "goose_"+name {
 			continue

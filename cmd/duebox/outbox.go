@@ -193,7 +193,11 @@ func newOutboxList() *cobra.Command {
 			if page.Next != "" {
 				_, _ = fmt.Fprintf(c.ErrOrStderr(), "there may be more: --after %s\n", page.Next)
 			}
-			return printMessages(c.OutOrStdout(), page.Messages)
+			now, err := d.store.Now(c.Context())
+			if err != nil {
+				return err
+			}
+			return printMessages(c.OutOrStdout(), page.Messages, now)
 		}),
 	}
 	f.add(c)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"strings"
 	"time"
 
@@ -40,7 +41,7 @@ have moved on meanwhile or somebody has them locked; before that their number is
 	}
 	a.picks.add(c)
 	f := c.Flags()
-	f.StringVar(&a.as, "as", "", "who does it, for the audit table (default $USER)")
+	f.StringVar(&a.as, "as", "", "who does it, for the audit table (default $USER, or the user's name)")
 	f.IntVar(&a.limit, "limit", 1000, "with a filter, how many messages at most")
 	f.BoolVar(&a.dryRun, "dry-run", false, "with a filter, tell how many messages it picks, and change nothing")
 	f.BoolVar(&a.yes, "yes", false, "with a filter, do not ask for confirmation")
@@ -55,7 +56,7 @@ have moved on meanwhile or somebody has them locked; before that their number is
 }
 
 func (a *acting) run(c *cobra.Command, d *desk, args []string) error {
-	by := outbox.Actor{Name: cmp.Or(a.as, os.Getenv("USER"), "unknown"), Via: "cli"}
+	by := outbox.Actor{Name: cmp.Or(a.as, os.Getenv("USER"), userName(), "unknown"), Via: "cli"}
 	if a.Delay = a.in; a.due != "" {
 		at, err := time.Parse(time.RFC3339, a.due)
 		if err != nil {
@@ -74,6 +75,15 @@ func (a *acting) run(c *cobra.Command, d *desk, args []string) error {
 		return fail(cannotBegin, errors.New("give ids, or a filter, and not both"))
 	}
 	return a.each(c, d, by, args)
+}
+
+// userName is the name of who runs this, as the system knows it.
+func userName() string {
+	u, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	return u.Username
 }
 
 // each acts on messages one by one. One that refuses does not keep the others from it.
@@ -113,8 +123,11 @@ func (a *acting) each(c *cobra.Command, d *desk, by outbox.Actor, args []string)
 
 // many acts on what the flags pick.
 func (a *acting) many(c *cobra.Command, d *desk, by outbox.Actor, picks outbox.Filter) error {
+	if a.limit < 1 {
+		return fail(cannotBegin, fmt.Errorf("--limit: is %d, want 1 or more", a.limit))
+	}
 	b := outbox.Bulk{Command: a.Command, Filter: picks, DryRun: true}
-	matched, err := a.bulk(c, d, by, b)
+	matched, err := bulk(c, d, by, b, a.limit)
 	if err != nil || a.dryRun {
 		return a.tell(c, matched, err)
 	}
@@ -123,30 +136,30 @@ func (a *acting) many(c *cobra.Command, d *desk, by outbox.Actor, picks outbox.F
 			return err
 		}
 	}
-	b.DryRun = false
-	done, err := a.bulk(c, d, by, b)
+	// Of those that were counted, as many as were.
+	b.DryRun, b.Began = false, matched.Began
+	done, err := bulk(c, d, by, b, matched.Matched-matched.Protected)
+	done.Next = matched.Next
 	if err == nil && done.Changed == 0 {
 		err = fail(refused, errors.New("no message was changed"))
 	}
 	return a.tell(c, done, err)
 }
 
-// bulk repeats a bulk until it has seen all, or has matched as many as asked for.
-func (a *acting) bulk(c *cobra.Command, d *desk, by outbox.Actor, b outbox.Bulk) (sum outbox.BulkResult, err error) {
-	if a.limit < 1 {
-		return sum, fail(cannotBegin, fmt.Errorf("--limit: is %d, want 1 or more", a.limit))
-	}
-	for {
-		b.Limit = min(outbox.MaxBulk, a.limit-sum.Matched)
+// bulk repeats a bulk until it has seen all, or so many that are not protected.
+func bulk(c *cobra.Command, d *desk, by outbox.Actor, b outbox.Bulk, limit int) (sum outbox.BulkResult, err error) {
+	for sum.Began = b.Began; sum.Matched-sum.Protected < limit; {
+		b.Limit = min(outbox.MaxBulk, limit-(sum.Matched-sum.Protected))
 		res, err := d.Bulk(c.Context(), by, b)
 		sum.Matched += res.Matched
 		sum.Changed += res.Changed
 		sum.Protected += res.Protected
-		sum.Why, sum.Next = cmp.Or(sum.Why, res.Why), res.Next
-		if b.After = res.Next; err != nil || res.Next == "" || sum.Matched >= a.limit {
+		sum.Why, sum.Next, sum.Began = cmp.Or(sum.Why, res.Why), res.Next, res.Began
+		if b.After, b.Began = res.Next, res.Began; err != nil || res.Next == "" {
 			return sum, err
 		}
 	}
+	return sum, nil
 }
 
 // tell prints what came of it, also of what went wrong halfway.

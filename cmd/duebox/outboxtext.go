@@ -30,13 +30,16 @@ func shortened(s string, n int) string {
 	return string([]rune(s)[:n]) + "..."
 }
 
-func printMessages(w io.Writer, messages []outbox.Record) error {
+// printMessages prints a list, as of now by the database's clock.
+func printMessages(w io.Writer, messages []outbox.Record, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "ID\tTOPIC\tKEY\tSTATE\tDUE\tATTEMPTS\tREPAIRS\tLATE\tLAST ERROR")
 	for _, r := range messages {
 		late := "-"
 		if d, known := r.Lateness(); known {
 			late = d.Round(time.Millisecond).String()
+		} else if waits, is := r.LateBy(now); is && waits > 5*time.Second {
+			late = waits.Round(time.Second).String() + " so far"
 		}
 		_, _ = fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n",
 			r.ID, r.Topic, shortened(r.Key, 40), r.State, shownTime(r.DueAt), r.Attempts, r.Repairs, late, shortened(r.LastError, 60))

@@ -49,7 +49,7 @@ func TestSecrets_AreSeenNowhere(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
-	tokens := []string{"ADMIN_TOKEN=" + marker, "API_TOKEN=" + marker, "JWT_SECRET=" + marker + marker}
+	tokens := []string{"ADMIN_TOKEN=" + marker, "API_TOKEN=api-" + marker, "JWT_SECRET=" + marker + marker}
 	good := slices.Concat(tokens, []string{"MYSQL_DSN=" + goodDSN, "AMQP_URL=" + devtest.AMQP(t), "NAMESPACE=" + devtest.Namespace(t, "order.expire", "order.remind")})
 	commands := [][]string{
 		{"migrate"},

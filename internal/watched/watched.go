@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -85,11 +86,17 @@ func (f *Files[T]) read() error {
 }
 
 func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path) //nolint:gosec // the operator names the file
+	// A pipe must not hold up who looks: opened like this it answers at once, and is told apart.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the operator names the file
 	if err != nil {
 		return nil, fmt.Errorf("read a file: %w", err)
 	}
 	defer func() { _ = file.Close() }()
+	if info, err := file.Stat(); err != nil {
+		return nil, fmt.Errorf("read a file: %w", err)
+	} else if !info.Mode().IsRegular() {
+		return nil, errors.New("read a file: " + path + " is no regular file")
+	}
 	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("read a file: %w", err)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,4 +84,24 @@ func TestOpen_FailsWhereThereIsNothingToKeep(t *testing.T) {
 	require.NoError(t, os.WriteFile(large, make([]byte, 1<<20+1), 0o600))
 	_, err = watched.Open(join, nil, large)
 	require.ErrorContains(t, err, "larger than 1 MiB")
+}
+
+// A pipe that nobody writes to, or a directory, is told at once.
+func TestOpen_RefusesWhatIsNoFile(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	for _, path := range []string{pipe, t.TempDir()} {
+		opened := make(chan error, 1)
+		go func() {
+			_, err := watched.Open(join, nil, path)
+			opened <- err
+		}()
+		select {
+		case err := <-opened:
+			require.EqualError(t, err, "read a file: "+path+" is no regular file")
+		case <-time.After(10 * time.Second):
+			t.Fatal("it waits for " + path)
+		}
+	}
 }

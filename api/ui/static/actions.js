@@ -55,6 +55,8 @@ function dueOf(form) {
 }
 
 const perCall = 1000 // messages that one request changes
+const atOnce = 10_000 // messages that are counted and then changed
+const looks = 20 // requests that count
 
 /** bulk asks what to do with all that a filter finds, counts them, and does it once that has been confirmed. */
 export async function bulk(filter, changed, names = Object.keys(actions)) {
@@ -69,8 +71,8 @@ export async function bulk(filter, changed, names = Object.keys(actions)) {
     ],
     act: async (form) => {
       const action = new FormData(form).get('action')
-      const body = {action, filter, limit: perCall, ...(action === 'reschedule' ? dueOf(form) : {})}
-      const counted = await dryRun(body)
+      const body = {action, filter, ...(action === 'reschedule' ? dueOf(form) : {})}
+      const counted = await through({...body, dry_run: true}, start(), atOnce, looks)
       if (counted.matched === 0) throw new Error(`${counted.more ? 'of those that were looked at, ' : ''}none is in a state for that (${actions[action].from.join(', ')})`)
       if (counted.matched === counted.protected) throw new Error(`the application does not let any of them: ${counted.why}`)
       return {body, ...counted}
@@ -78,40 +80,44 @@ export async function bulk(filter, changed, names = Object.keys(actions)) {
   })
   if (!chosen) return
   const {body, matched, more, protected: kept, why} = chosen
+  const result = start(chosen.began_at) // a second try goes on where the first has failed
   const {name: title, tone, says} = actions[body.action]
-  const result = await ask({
+  const confirmed = await ask({
     title: `${title} ${plural(matched - kept, 'message')}?`,
     tone,
     confirm: `${title} ${number(matched - kept)}`,
     content: [
       filterWords(filter),
-      more && h('p', {}, `There are more than these: ${number(perCall)} are changed at a time.`),
+      more && h('p', {}, `There are more than these, which are left alone for now.`),
       h('p', {}, `${matched - kept === 1 ? 'It' : 'Each of them'} ${says}`),
       kept > 0 && h('p', {class: 'warn'}, `${plural(kept, 'other')} that ${kept === 1 ? 'matches stays' : 'match stay'} as ${kept === 1 ? 'it is' : 'they are'}: ${why}.`),
       body.due_at && h('p', {}, 'New due time: ', h('time', {datetime: body.due_at, title: utcText(body.due_at)}, localText(Date.parse(body.due_at))), '.'),
       body.delay && h('p', {}, `New due time: ${body.delay === '0s' ? 'now' : `${body.delay} from now`}.`),
     ],
-    act: () => post('messages/bulk', {...body, dry_run: false}),
+    act: () => through(body, result, matched - kept),
   })
-  if (!result) return
+  if (!confirmed) return
   changed([
     `${plural(result.changed, 'message')} ${result.changed === 1 ? 'has' : 'have'} been ${done[body.action]}.`,
     result.protected > 0 && `${plural(result.protected, 'other')} stayed: ${result.why}.`,
     result.matched > result.changed + result.protected && `${number(result.matched - result.changed - result.protected)} had changed meanwhile or were locked.`,
-    result.more && 'There may be more: do it again.',
+    more && 'There may be more: do it again.',
   ].filter(Boolean).join(' '))
 }
 
-// dryRun counts what a bulk would change, going on where the server has stopped in order to answer in time.
-async function dryRun(body) {
-  const sum = {matched: 0, protected: 0, why: null, more: true}
-  for (let after = '', i = 0; sum.more && sum.matched < perCall && i < 3; i++) {
-    const found = await post('messages/bulk', {...body, limit: perCall - sum.matched, after, dry_run: true})
-    sum.matched += found.matched
-    sum.protected += found.protected
+// What came of a bulk so far; those that follow another one are over the same messages.
+const start = (began_at) => ({matched: 0, changed: 0, protected: 0, why: null, more: true, next: '', ...(began_at && {began_at})})
+
+// through does a bulk in as many requests as it takes, until so many messages were in a state for it and not protected, or all were seen.
+async function through(body, sum, limit, calls = Infinity) {
+  for (let left; sum.more && (left = limit - (sum.matched - sum.protected)) > 0 && calls > 0; calls--) {
+    const where = sum.began_at ? {began_at: sum.began_at, after: sum.next} : {}
+    const found = await post('messages/bulk', {...body, ...where, limit: Math.min(perCall, left)})
+    for (const name of ['matched', 'changed', 'protected']) sum[name] += found[name]
     sum.why ??= found.why
     sum.more = found.more
-    after = found.next
+    sum.next = found.next
+    sum.began_at = found.began_at
   }
   return sum
 }

@@ -54,12 +54,21 @@ export const ago = (stamp) => stamp
 /** dash stands for what is not there. */
 export const dash = () => h('span', {class: 'none'}, h('span', {'aria-hidden': 'true'}, '–'), h('span', {class: 'unseen'}, 'none'))
 
+/** late is how late a message took effect, or already is without having: text that tick keeps true, or a dash. */
+export function late(message) {
+  if (message.lateness_ms !== null) return duration(message.lateness_ms)
+  const from = Math.max(Date.parse(message.due_at), Date.parse(message.created_at))
+  if (!['scheduled', 'published', 'dead'].includes(message.state) || now() - from < 5000) return dash()
+  return h('span', {class: 'warn', title: 'so far', 'data-late': from}, duration(now() - from))
+}
+
 /** tick brings every relative time on the page up to date. */
 export function tick() {
   for (const element of document.querySelectorAll('[data-at]')) {
     const text = relativeText(Number(element.dataset.at))
     if (element.textContent !== text) element.textContent = text
   }
+  for (const element of document.querySelectorAll('[data-late]')) element.textContent = duration(now() - Number(element.dataset.late))
 }
 
 /** relativeText says how far a time is from now. */

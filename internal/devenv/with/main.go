@@ -71,6 +71,11 @@ func start(signals <-chan os.Signal, generalLog string) (services []closer, env 
 		case <-ctx.Done():
 		}
 	}()
+	for _, name := range []string{"MYSQL_DSN", "AMQP_URL"} {
+		if os.Getenv(name) != "" {
+			fmt.Fprintf(os.Stderr, "%s is set: what it names is used, and no server is started\n", name)
+		}
+	}
 	if os.Getenv("MYSQL_DSN") == "" {
 		if generalLog != "" {
 			if generalLog, err = filepath.Abs(generalLog); err != nil {

@@ -5,7 +5,10 @@ import {h} from '../dom.js'
 import {facts, state, stateText} from '../parts.js'
 import {link} from '../route.js'
 import {get} from '../server.js'
-import {dash, duration, number, plural, when} from '../words.js'
+import {dash, duration, late, number, plural, when} from '../words.js'
+
+// The topics of the order service, whose keys are the numbers of orders.
+const ordersTopics = ['order.expire', 'order.remind']
 
 /** messageView is the view of the message with this id. */
 export const messageView = ({id}, api) => ({
@@ -31,10 +34,11 @@ export const messageView = ({id}, api) => ({
         facts(
           ['Due', when(m.due_at)],
           m.available_at && [['done', 'canceled'].includes(m.state) ? 'Kept until' : 'Looked at next', when(m.available_at)],
-          ['Lateness', m.lateness_ms === null ? dash() : duration(m.lateness_ms)],
+          ['Lateness', late(m)],
           ['Id', h('code', {}, m.id)],
           ['Topic', h('a', {href: link('messages', {topic: m.topic})}, m.topic)],
           ['Key', m.key ? h('code', {class: 'key'}, m.key) : dash()],
+          m.key && ordersTopics.includes(m.topic) && ['Order', h('a', {href: link(['orders', m.key])}, m.key)],
           ['Generation', number(m.generation)],
           ['Published', m.publishes === 1 ? 'once' : `${number(m.publishes)} times`],
           ['Failed', plural(m.attempts, 'attempt')],

@@ -5,7 +5,7 @@ import {h} from '../dom.js'
 import {choice, field, given, pages, state, table, text} from '../parts.js'
 import {go, link} from '../route.js'
 import {get} from '../server.js'
-import {clockText, dash, duration, number, when, zone} from '../words.js'
+import {clockText, dash, late, number, when, zone} from '../words.js'
 
 const most = 50 // rows of a page
 const steps = 8 // answers that one search reads before it asks whether to go on
@@ -57,7 +57,7 @@ export const columns = {
   state: {name: 'State', class: 'state', cell: (m) => state(m.state)},
   message: {name: 'Message', class: 'name', cell: (m) => [h('a', {href: link(['messages', m.id]), class: 'key clamp', title: m.key}, m.key || `no key (${m.id})`), h('span', {class: 'block muted'}, m.topic)]},
   due: {name: 'Due', class: 'when', cell: (m) => when(m.due_at)},
-  late: {name: 'Late', class: 'number', cell: (m) => m.lateness_ms === null ? dash() : duration(m.lateness_ms)},
+  late: {name: 'Late', class: 'number', cell: late},
   trouble: {name: 'Trouble', class: 'trouble', cell: trouble},
   error: {name: 'Last error', class: 'error-text', cell: (m) => m.last_error ? h('span', {class: 'clamp', title: m.last_error}, m.last_error) : dash()},
 }
