@@ -50,7 +50,7 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 		"AMQP_URL=amqps://u:p@mq/v", "NAMESPACE=eu-1", "DELAY_STRATEGY=plugin", "DELAY_TIERS=1h,1s", "HORIZON=1193h", "GRACE=5s",
 		"MAX_ATTEMPTS=3", "PREFETCH=65535", "WORKERS=1", "DRAIN_TIMEOUT=1m", "ORDER_TIMEOUT_NORMAL=1h",
 		"ORDER_TIMEOUT_FLASH=1m30s", "ORDER_TIMEOUT_PRESALE=240h", "ORDER_REMIND_BEFORE=0", "RECONCILE_SCHEDULE=@every 5s", "AUDIT_SCHEDULE=@daily", "RETENTION=1h",
-		"MIGRATE_ON_START=false", "ADMIN_TOKEN=a", "API_TOKEN=b", "TLS_CERT_FILE=/c", "TLS_KEY_FILE=/k", "TLS_CLIENT_CA_FILE=/ca", "MYSQL_TLS_CA_FILE=/mca", "MYSQL_TLS_CERT_FILE=/mc", "MYSQL_TLS_KEY_FILE=/mk",
+		"MIGRATE_ON_START=false", "ADMIN_TOKEN=an-admin-token-1", "API_TOKEN=an-api-token-111", "TLS_CERT_FILE=/c", "TLS_KEY_FILE=/k", "TLS_CLIENT_CA_FILE=/ca", "MYSQL_TLS_CA_FILE=/mca", "MYSQL_TLS_CERT_FILE=/mc", "MYSQL_TLS_KEY_FILE=/mk",
 		"AMQP_TLS_CA_FILE=/aca", "AMQP_TLS_CERT_FILE=/ac", "AMQP_TLS_KEY_FILE=/ak", "JWT_JWKS_FILE=/keys", "JWT_ISSUER=https://id.example/", "JWT_AUDIENCE=shop", "RATE_LIMIT=0", "RATE_LIMIT_UNKNOWN=0.5", "UNKNOWN=ignored",
 	}, "MYSQL_DSN", "AMQP_URL")
 	require.NoError(t, err)
@@ -74,8 +74,8 @@ func TestLoad_ReadsEachVariable(t *testing.T) {
 		ReconcileSchedule:   "@every 5s",
 		AuditSchedule:       "@daily",
 		Retention:           time.Hour,
-		AdminToken:          config.NewSecret("a"),
-		APIToken:            config.NewSecret("b"),
+		AdminToken:          config.NewSecret("an-admin-token-1"),
+		APIToken:            config.NewSecret("an-api-token-111"),
 		TLSCertFile:         "/c",
 		TLSKeyFile:          "/k",
 		TLSClientCAFile:     "/ca",
@@ -246,7 +246,7 @@ func TestLoad_SaysWhatIsWrongWithTheTiers(t *testing.T) {
 
 func TestLoad_WorkerAddressBeyondLoopbackNeedsTheAdminToken(t *testing.T) {
 	t.Parallel()
-	for _, tokens := range [][]string{nil, {"API_TOKEN=b"}} {
+	for _, tokens := range [][]string{nil, {"API_TOKEN=" + strings.Repeat("b", 16)}} {
 		_, err := config.Load(append(tokens, "WORKER_HTTP_ADDR=:9090"))
 		require.EqualError(t, err, `WORKER_HTTP_ADDR: is ":9090", want a loopback address such as 127.0.0.1:9090, or ADMIN_TOKEN set`)
 	}

@@ -93,7 +93,7 @@ const (
 	asCanceled = "state = 'canceled', live_key = NULL, finished_at = UTC_TIMESTAMP(6), available_at = finished_at + INTERVAL 7 DAY"
 	asDead     = "state = 'dead', available_at = NULL, attempts = 10, publishes = 10, due_at = UTC_TIMESTAMP(6) - INTERVAL 200 SECOND, created_at = due_at - INTERVAL 1 HOUR, " +
 		"published_at = due_at, failed_at = UTC_TIMESTAMP(6), last_error = 'mail server says 451 try again later'"
-	asLate = "due_at = UTC_TIMESTAMP(6) - INTERVAL 190 SECOND, available_at = due_at"
+	asLate = "due_at = UTC_TIMESTAMP(6) - INTERVAL 190 SECOND, created_at = due_at - INTERVAL 1 HOUR, available_at = due_at"
 )
 
 // fill gives the ledger something in every state, and the shop an order that is pending and one that is paid.

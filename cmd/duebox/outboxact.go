@@ -131,14 +131,18 @@ func (a *acting) many(c *cobra.Command, d *desk, by outbox.Actor, picks outbox.F
 	if err != nil || a.dryRun {
 		return a.tell(c, matched, err)
 	}
-	if matched.Matched > matched.Protected && !a.yes {
-		if err := confirm(c, fmt.Sprintf("%s %d messages? [y/N] ", a.Action, matched.Matched-matched.Protected)); err != nil {
+	allowed := matched.Matched - matched.Protected
+	if allowed == 0 {
+		return a.tell(c, matched, fail(refused, errors.New("no message was changed")))
+	}
+	if !a.yes {
+		if err := confirm(c, fmt.Sprintf("%s %d messages? [y/N] ", a.Action, allowed)); err != nil {
 			return err
 		}
 	}
 	// Of those that were counted, as many as were.
 	b.DryRun, b.Began = false, matched.Began
-	done, err := bulk(c, d, by, b, matched.Matched-matched.Protected)
+	done, err := bulk(c, d, by, b, allowed)
 	done.Next = matched.Next
 	if err == nil && done.Changed == 0 {
 		err = fail(refused, errors.New("no message was changed"))
