@@ -133,3 +133,15 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 	output, err := exec.CommandContext(t.Context(), "promtool", "test", "rules", filepath.Join(prometheus, "alerts_test.yml")).CombinedOutput()
 	require.NoError(t, err, "promtool is in Debian's package prometheus (scripts/setup.sh): %s", output)
 }
+
+// TestPrometheus_TakesItsSettings has promtool look at the scrape settings, which load the alerts.
+func TestPrometheus_TakesItsSettings(t *testing.T) {
+	t.Parallel()
+	output, err := exec.CommandContext(t.Context(), "promtool", "check", "config", "--syntax-only", filepath.Join(prometheus, "prometheus.yml")).CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	var settings struct {
+		RuleFiles []string `yaml:"rule_files"` //nolint:tagliatelle // Prometheus' name
+	}
+	read(t, "prometheus.yml", &settings)
+	require.Equal(t, []string{"alerts.yml"}, settings.RuleFiles)
+}
