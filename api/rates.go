@@ -10,6 +10,8 @@ const (
 	// Workers say something every few seconds: readings that are nearer to each other would show that rhythm.
 	rateEvery = 10 * time.Second
 	rateSpan  = 10 * time.Minute
+	// Readings are made while somebody looks. After a longer pause a line over it would say something of a time of which nothing is known.
+	ratePause = 30 * time.Second
 )
 
 // rates are what workers have published and finished in each second, made from the totals that they say, reading by reading. The zero
@@ -25,6 +27,9 @@ type rates struct {
 func (r *rates) add(v outbox.Overview) []rateJSON {
 	if !r.at.IsZero() && v.Now.Sub(r.at) < rateEvery && !v.Now.Before(r.at) {
 		return r.known
+	}
+	if v.Now.Sub(r.at) > ratePause {
+		*r = rates{}
 	}
 	now := rateJSON{At: stamp(v.Now)}
 	peers := make(map[string]outbox.Peer, len(v.Workers))

@@ -33,5 +33,7 @@ func TestRates_AreWhatTheTotalsOfWorkersGrowBy(t *testing.T) {
 		got = reading(time.Duration(30+10*i)*time.Second, map[string]int64{"a": 100})
 	}
 	require.Len(t, got, 60, "ten minutes")
+	require.Empty(t, reading(1100*time.Second, map[string]int64{"a": 900}), "nobody has looked for a minute")
+	require.Len(t, reading(1110*time.Second, map[string]int64{"a": 910}), 1)
 	require.Empty(t, reading(0, map[string]int64{"a": 100})[1:], "the clock was set back")
 }

@@ -58,6 +58,15 @@ func writeDocs(dir, file string, lines []line) error {
 
 const plots = "benchmarks"
 
+// command is what measures the lines of a benchmark again, as they were.
+func command(lines []line) string {
+	l := lines[0]
+	if l.Flags == "" {
+		return "make bench BENCH=" + l.Bench
+	}
+	return "make .bin/bench && .bin/bench " + l.Flags + " " + l.Bench
+}
+
 // page makes the files: their names in the documentation's folder, and their texts.
 func page(m machine, lines []line) (map[string][]byte, error) {
 	var (
@@ -84,7 +93,7 @@ func page(m machine, lines []line) (map[string][]byte, error) {
 	for _, name := range names {
 		plot := filepath.Join(plots, name+".svg")
 		files[plot] = drawPlot(groups[name])
-		fmt.Fprintf(&md, "\n## %s\n\n`make bench BENCH=%s`\n\n![%s](%s)\n\n", name, name, name, plot)
+		fmt.Fprintf(&md, "\n## %s\n\n`%s`\n\n![%s](%s)\n\n", name, command(groups[name]), name, plot)
 		if err := writeTable(&md, groups[name]); err != nil {
 			return nil, err
 		}
@@ -188,7 +197,7 @@ func (l line) more() (more []string, err error) {
 	shown := map[string]bool{
 		"bench": true, "variant": true, "unit": true, "rounds": true, "median": true, "min": true, "max": true, "ceiling": true, "ratio": true, "aim": true, "met": true,
 		"database": true, "broker": true, "buffer_pool_mb": true, "flush_log_at_commit": true,
-		"msgs_per_s": true, "raw_msgs_per_s": true, "queries_per_s": true, "operation": true, "waiting": true, "finished": true,
+		"flags": true, "msgs_per_s": true, "raw_msgs_per_s": true, "queries_per_s": true, "operation": true, "waiting": true, "finished": true,
 	}
 	text, err := json.Marshal(l)
 	if err != nil {

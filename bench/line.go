@@ -58,6 +58,8 @@ type line struct {
 	PublishP99Ms float64 `json:"publish_p99_ms,omitempty"`
 	Held         int     `json:"held,omitempty"` // messages that the broker holds
 
+	Flags string `json:"flags,omitempty"` // that were given, beside the names
+
 	settings
 
 	required bool // missing the aim is an error

@@ -144,9 +144,12 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 	defer stop()
 	code := 0
 	var all []line
+	sizes := sizesOf(flags)
 	for _, b := range chosen {
 		lines, err := b.measure(ctx, o)
-		for _, l := range lines {
+		for i, l := range lines {
+			l.Flags = sizes
+			lines[i] = l
 			code = max(code, against.report(l, out, log))
 		}
 		all = append(all, lines...)
@@ -161,6 +164,17 @@ func run(ctx context.Context, args []string, out, log io.Writer) int {
 		return document(*docs, "", all, log)
 	}
 	return code
+}
+
+// sizesOf are the flags that were given, but for those that change no measurement.
+func sizesOf(flags *flag.FlagSet) string {
+	var given []string
+	flags.Visit(func(f *flag.Flag) {
+		if !slices.Contains([]string{"stored", "docs", "lines", "profile"}, f.Name) {
+			given = append(given, "-"+f.Name+" "+f.Value.String())
+		}
+	})
+	return strings.Join(given, " ")
 }
 
 // document writes the page in dir, of the lines in a file or, without one, of those that are given, and returns the exit code.

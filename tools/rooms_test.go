@@ -112,6 +112,10 @@ func refused() map[string]map[string]string {
 			"internal/watched/w1/w.go": module + "config",
 			"internal/watched/w2/w.go": "gorm.io/gorm",
 		},
+		"plot-is-the-bottom": {
+			"internal/plot/o1/o.go": module + "config",
+			"internal/plot/o2/o.go": "github.com/gin-gonic/gin",
+		},
 		"loopback-is-the-bottom": {
 			"internal/loopback/l1/l.go": module + "config",
 			"internal/loopback/l2/l.go": "github.com/gin-gonic/gin",
@@ -158,6 +162,7 @@ func allowed() map[string][]string {
 		"internal/child/child.go":            {"os/exec"},
 		"internal/watched/watched.go":        {"os"},
 		"internal/loopback/loopback.go":      {"net/netip"},
+		"internal/plot/plot.go":              {"encoding/xml"},
 		"internal/certs/certs.go":            {"crypto/tls", module + "internal/watched"},
 		"internal/database/database.go":      {"context", "gorm.io/gorm", "gorm.io/driver/mysql", "github.com/pressly/goose/v3/lock"},
 		"internal/demo/demo.go":              {"net/http", module + "client", module + "internal/devenv"},

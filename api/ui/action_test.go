@@ -112,3 +112,27 @@ func TestPage_ActsOnManyOnceTheyAreCounted(t *testing.T) {
 	require.Equal(t, "10", s.value("SELECT COUNT(*) FROM outbox_messages WHERE state = 'canceled' AND message_key LIKE 'cart-00_'"))
 	require.Equal(t, "2", s.value("SELECT COUNT(*) FROM outbox_messages WHERE state = 'scheduled' AND message_key LIKE 'cart-01_'"), "no other")
 }
+
+// A bulk of more messages than one request changes is over those that were counted, and no others.
+func TestPage_ActsOnManyInManyRequests(t *testing.T) {
+	t.Parallel()
+	const messages = 1050
+	s := newShop(t)
+	for i := range messages {
+		s.put("mass", strconv.Itoa(i), time.Hour)
+	}
+	p := newTab(t, s.base)
+	p.logIn()
+	p.move("#/messages?topic=mass&state=scheduled")
+	p.wait(`document.querySelectorAll("table.list a.key").length === 50`)
+	p.click("#bulk")
+	p.click(`dialog [value="reschedule"]`)
+	p.click("dialog button[type=submit]")
+	p.see("dialog h2", "Reschedule 1,050 messages?")
+	late := s.put("mass", "came later", time.Minute)
+	p.click("dialog button[type=submit]")
+	p.see("#said", "1,050 messages have been rescheduled.")
+	require.Equal(t, strconv.Itoa(messages), s.value("SELECT COUNT(*) FROM outbox_messages WHERE topic = 'mass' AND generation = 2"))
+	require.Equal(t, strconv.Itoa(messages), s.value("SELECT COUNT(*) FROM outbox_audit WHERE action = 'reschedule'"))
+	require.Equal(t, "1", s.value("SELECT generation FROM outbox_messages WHERE id = ?", late))
+}

@@ -21,6 +21,13 @@ func TestPage_ShowsOrdersRunsAndWhatIsKept(t *testing.T) {
 	p.see("#messages", "order.remind")
 	p.click("#messages a")
 	p.see("h1", order)
+	p.click(`#facts a[href="#/orders/` + order + `"]`)
+	p.see("#state", "pending")
+	require.NotContains(t, p.text("#facts"), "Late")
+	s.exec("UPDATE orders SET due_at = UTC_TIMESTAMP(6) - INTERVAL 190 SECOND WHERE no = ?", order)
+	p.see("#facts", "Late")
+	p.move("#/orders?user=ana")
+	p.see("table.list .warn", "3 min 1")
 
 	p.move("#/runs")
 	p.see("table.list", "2 overdue, 2 mended")

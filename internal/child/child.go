@@ -80,6 +80,9 @@ func (c *Process) read(r io.Reader, onLine func([]byte)) {
 // Name is what Start was given.
 func (c *Process) Name() string { return c.name }
 
+// PID is the id of the process, also when it has ended.
+func (c *Process) PID() int { return c.proc.Pid }
+
 // Done is closed when the process has ended and all that it said was read.
 func (c *Process) Done() <-chan struct{} { return c.done }
 

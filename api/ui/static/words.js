@@ -58,9 +58,11 @@ export const dash = () => h('span', {class: 'none'}, h('span', {'aria-hidden': '
 export function late(message) {
   if (message.lateness_ms !== null) return duration(message.lateness_ms)
   const from = Math.max(Date.parse(message.due_at), Date.parse(message.created_at))
-  if (!['scheduled', 'published', 'dead'].includes(message.state) || now() - from < 5000) return dash()
-  return h('span', {class: 'warn', title: 'so far', 'data-late': from}, duration(now() - from))
+  return ['scheduled', 'published', 'dead'].includes(message.state) && lateSince(from) || dash()
 }
+
+/** lateSince is how long ago a time was by which something should have happened; nothing before the five seconds from which that is late. */
+export const lateSince = (millis) => now() - millis >= 5000 && h('span', {class: 'warn', title: 'so far', 'data-late': millis}, duration(now() - millis))
 
 /** tick brings every relative time on the page up to date. */
 export function tick() {

@@ -4,7 +4,7 @@ import {h} from '../dom.js'
 import {facts, state, stateText, table} from '../parts.js'
 import {link} from '../route.js'
 import {get} from '../server.js'
-import {dash, number, when} from '../words.js'
+import {dash, lateSince, number, when} from '../words.js'
 
 /** orderView is the view of the order with this number. */
 export const orderView = ({id: no}) => ({
@@ -19,7 +19,7 @@ export const orderView = ({id: no}) => ({
       h('p', {class: 'now', id: 'state'}, state(order.status), h('span', {class: 'muted'}, order.close_reason ? `closed by ${order.close_reason}` : stateText(order.status))),
       h('div', {class: 'grid'},
         h('section', {class: 'card', id: 'facts'}, h('h2', {}, 'What is known'),
-          facts(['Due', when(order.due_at)], ['Placed', when(order.created_at)], ['Reminded', when(order.reminded_at)], ['Paid', when(order.paid_at)], ['Closed', when(order.closed_at)],
+          facts(['Due', when(order.due_at)], order.status === 'pending' && lateSince(Date.parse(order.due_at)) && ['Late', lateSince(Date.parse(order.due_at))], ['Placed', when(order.created_at)], ['Reminded', when(order.reminded_at)], ['Paid', when(order.paid_at)], ['Closed', when(order.closed_at)],
             ['User', h('a', {href: link('orders', {user: order.user})}, order.user)], ['Kind', order.kind],
             ['Total', `${number(order.total)} minor units`], order.refunded > 0 && ['To refund', `${number(order.refunded)} minor units`])),
         h('section', {class: 'card plainlist', id: 'messages'}, h('h2', {}, 'Its messages'),

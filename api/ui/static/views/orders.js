@@ -4,7 +4,7 @@ import {h} from '../dom.js'
 import {choice, field, given, pages, state, table, text} from '../parts.js'
 import {go, link} from '../route.js'
 import {get} from '../server.js'
-import {dash, number, when} from '../words.js'
+import {dash, lateSince, number, when} from '../words.js'
 
 /** ordersView lists them. */
 export function ordersView({query}) {
@@ -26,6 +26,7 @@ export function ordersView({query}) {
         {name: 'Order', class: 'name', cell: (o) => [h('a', {href: link(['orders', o.no]), class: 'key'}, o.no), h('span', {class: 'block muted'}, o.user)]},
         {name: 'Kind', cell: (o) => o.kind},
         {name: 'Due', class: 'when', cell: (o) => when(o.due_at)},
+        {name: 'Late', class: 'number', cell: (o) => o.status === 'pending' && lateSince(Date.parse(o.due_at)) || dash()},
         {name: 'Placed', class: 'when', cell: (o) => when(o.created_at)},
         {name: 'Ended', class: 'when', cell: (o) => when(o.paid_at ?? o.closed_at)},
         {name: 'Total', class: 'number', cell: (o) => o.total === undefined ? dash() : h('span', {title: 'in minor units'}, number(o.total))},
