@@ -6,6 +6,7 @@ SHELL := /bin/sh
 GO       ?= go
 BENCH    ?=
 BENCH_LINES ?=
+FAST     ?=
 ARGS     ?=
 PKG      ?= ./...
 FUZZTIME ?= 30s
@@ -23,7 +24,7 @@ export GOWORK := off
 
 # What "duebox version" says; unknown where there is no git.
 VERSION     := $(or $(shell git describe --tags --always --dirty 2>/dev/null),unknown)
-MODULES     := . deploy/check internal/grammar internal/signals tools
+MODULES     := . bench/compare deploy/check internal/grammar internal/signals tools
 LINTER      := .bin/golangci-lint
 GENERAL_LOG := .tmp/general.log
 # They take the longest: started first, none of them runs alone in the end.
@@ -58,6 +59,7 @@ test: setup-tests .bin/with ## run every test with -race on private services, th
 		cd internal/grammar && GENERAL_LOG=$(CURDIR)/$(GENERAL_LOG) $(GO) test -shuffle=on ./...; \
 	fi
 	@cd internal/signals && $(GO) test -shuffle=on ./...
+	@cd bench/compare && CGO_ENABLED=1 $(GO_TEST) ./...
 
 .PHONY: test-newer
 test-newer: ## run the tests on MySQL 9 and RabbitMQ 4.3 of Debian unstable in a chroot (root only)
@@ -84,6 +86,11 @@ bench: setup .bin/bench ## measure, one JSON line each, and fail if a figure tha
 .PHONY: bench-docs
 bench-docs: setup .bin/bench ## measure everything, or take the lines in BENCH_LINES=file, and write docs/benchmarks.md and the figures to store
 	@.bin/bench -docs docs $(if $(BENCH_LINES),-lines '$(BENCH_LINES)')
+
+.PHONY: compare
+compare: setup ## run every known way to close an unpaid order side by side, about an hour, and write docs/comparison.md (FAST=1: minutes, into .tmp)
+	@mkdir -p .tmp && cd bench/compare && $(GO) build -o ../../.bin/compare .
+	@.bin/compare -docs $(if $(FAST),.tmp/comparison -fast,docs) >.tmp/comparison.json
 
 .PHONY: fuzz
 fuzz: setup .bin/with ## run every fuzz test for FUZZTIME (30s)

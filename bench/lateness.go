@@ -67,8 +67,8 @@ func benchLateness(strategy rabbitmq.Strategy, idleAim, burstAim time.Duration) 
 		l.Burst, l.BurstP99Ms = o.burst, round(percentile(burst, 99))
 		l.BareIdleP99Ms, l.BareBurstP99Ms = round(percentile(bareIdle, 99)), round(percentile(bareBurst, 99))
 		l.Exchange = s.exchange
-		l.Aim = float64(idleAim.Milliseconds())
-		l.Met = l.IdleP99Ms <= l.Aim && l.IdleP99Ms <= l.BareIdleP99Ms+besideBare && l.BurstP99Ms <= float64(burstAim.Milliseconds()) && early == 0
+		l.Aim = round(min(float64(idleAim.Milliseconds()), l.BareIdleP99Ms+besideBare))
+		l.Met = l.IdleP99Ms <= l.Aim && l.BurstP99Ms <= float64(burstAim.Milliseconds()) && early == 0
 		return l, nil
 	}
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the demo, the tests and the benchmarks start: MariaDB, RabbitMQ,
 # Node.js for an example, systemd's own check of our units, promtool for those of
-# alerts, and a C compiler for the race detector; for the tests (scripts/setup.sh
-# tests) also a browser. Debian and Ubuntu only.
+# alerts, Redis for the comparison, and a C compiler for the race detector; for
+# the tests (scripts/setup.sh tests) also a browser. Debian and Ubuntu only.
 #
 # When everything is there it does nothing and needs neither root nor network.
 # No service is started: devenv runs private ones.
@@ -20,6 +20,7 @@ needs=(
 	"npm npm"
 	"systemd systemd-analyze"
 	"prometheus promtool"
+	"redis-server redis-server"
 )
 
 # Any of these will do. Ubuntu has no package chromium: install one of the others there.

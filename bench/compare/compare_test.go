@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain is also a contender's process: the comparison starts its own program for these.
+func TestMain(m *testing.M) {
+	if text := os.Getenv(settingsVariable); text != "" {
+		if err := runChild(context.Background(), text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func services1(t *testing.T) *services {
+	t.Helper()
+	s, err := startServices(t.Context(), os.Stderr)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func start(t *testing.T, s *services, e entry, number int, timeout time.Duration) *team {
+	t.Helper()
+	team, err := newTeam(t.Context(), s, e, "test", number, map[string]time.Duration{"normal": timeout})
+	require.NoError(t, err, e.name)
+	require.NoError(t, team.Start(t.Context()), e.name)
+	t.Cleanup(team.Stop)
+	return team
+}
+
+// Each contender closes what is not paid, once, and leaves alone what is.
+func TestContenders_CloseASimpleOrder(t *testing.T) {
+	t.Parallel()
+	const timeout = 2 * time.Second
+	s := services1(t)
+	for i, e := range entries() {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			team := start(t, s, e, i+1, timeout)
+			db, err := team.open()
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			buyer := newClient(team)
+			for _, no := range []string{"unpaid", "paid"} {
+				require.NoError(t, buyer.post(t.Context(), "/place", order{No: no, Phase: "test", Kind: "normal", SKU: 1, Quantity: 2, Timeout: timeout}))
+			}
+			require.NoError(t, buyer.post(t.Context(), "/place", order{No: "unpaid", Phase: "test", Kind: "normal", SKU: 1, Quantity: 2, Timeout: timeout}), "again")
+			require.NoError(t, buyer.post(t.Context(), "/pay", order{No: "paid"}))
+			require.Eventually(t, func() bool {
+				c, err := count(t.Context(), db, "test")
+				require.NoError(t, err)
+				return c.Closed == 1
+			}, time.Minute, 100*time.Millisecond)
+			require.NoError(t, sleepUntil(t.Context(), time.Now().Add(timeout)))
+			c, err := count(t.Context(), db, "test")
+			require.NoError(t, err)
+			require.Less(t, c.Max, time.Minute)
+			c.Early, c.P50, c.P99, c.Max = 0, 0, 0, 0 // are what the comparison is for
+			require.Equal(t, tally{Placed: 2, Paid: 1, Closed: 1}, c)
+			adds, err := conserved(t.Context(), db)
+			require.NoError(t, err)
+			require.True(t, adds)
+		})
+	}
+}
+
+// What is counted is right, for a contender that is wrong on purpose.
+func TestCount_SeesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	const orders, timeout = 200, 2 * time.Second
+	s := services1(t)
+	team := start(t, s, broken(), 1, timeout)
+	db, err := team.open()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	var want tally
+	want.Placed = orders
+	sales := make([]sale, orders)
+	for i := range sales {
+		no := fmt.Sprintf("o-%d", i)
+		sales[i].order = order{No: no, Phase: "test", Kind: "normal", SKU: i % products, Quantity: 1, Timeout: timeout}
+		switch badness(no) {
+		case badLost:
+			want.Never++
+		case badTwice:
+			want.Twice++
+		case badEarly:
+			want.Early++
+		}
+	}
+	want.Closed = orders - want.Never
+	require.Greater(t, want.Never, 5)
+	require.Greater(t, want.Twice, 5)
+	require.Greater(t, want.Early, 5)
+	require.NoError(t, newClient(team).sell(t.Context(), time.Now(), sales))
+	require.Eventually(t, func() bool {
+		c, err := count(t.Context(), db, "")
+		require.NoError(t, err)
+		return c.Closed == want.Closed && c.Never == want.Never
+	}, time.Minute, 100*time.Millisecond)
+	c, err := count(t.Context(), db, "test")
+	require.NoError(t, err)
+	c.P50, c.P99, c.Max = 0, 0, 0
+	require.Equal(t, want, c)
+	adds, err := conserved(t.Context(), db)
+	require.NoError(t, err)
+	require.True(t, adds)
+
+	_, err = db.ExecContext(t.Context(), "INSERT INTO journal (order_no, what, at) SELECT order_no, 'paid', at FROM journal WHERE what = 'closed' LIMIT 1")
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), "UPDATE products SET available = available + 1 WHERE sku = 1")
+	require.NoError(t, err)
+	c, err = count(t.Context(), db, "")
+	require.NoError(t, err)
+	require.Equal(t, 1, c.Both)
+	adds, err = conserved(t.Context(), db)
+	require.NoError(t, err)
+	require.False(t, adds)
+}
+
+func TestPayAfter_FollowsTheQuantiles(t *testing.T) {
+	t.Parallel()
+	for u, want := range map[float64]float64{0: 0, .098: 1. / 3, .346: .5, .561: 1, .617: 2} {
+		got, ever := payAfter(u, time.Hour)
+		require.True(t, ever)
+		require.InDelta(t, want, got.Hours(), 1e-6)
+	}
+	_, ever := payAfter(.9, time.Hour)
+	require.False(t, ever)
+}
+
+func TestPhases_HaveSoManyOrdersInAll(t *testing.T) {
+	t.Parallel()
+	for _, fast := range []bool{true, false} {
+		sum := 0
+		for _, p := range phases(2000, fast) {
+			sum += p.orders
+		}
+		require.InDelta(t, 2000, sum, 20)
+	}
+}
+
+func TestReport_SaysWhatWasMeasured(t *testing.T) {
+	t.Parallel()
+	r := results{
+		Orders: 1000, Quiet: 100, Waiting: 1000, Phases: []string{"calm", "broker-kill"}, Alone: map[string]alone{}, Conserved: map[string]bool{"scan": true},
+		Together: map[string]map[string]tally{
+			"scan":    {"": {Placed: 1000}, "calm": {}, "broker-kill": {}},
+			"delayed": {"": {Placed: 1000, Never: 77}, "calm": {}, "broker-kill": {Never: 77}},
+		},
+	}
+	files, err := report(r)
+	require.NoError(t, err)
+	text := string(files["comparison.md"])
+	require.Contains(t, text, "| broker: kill -9 | 0 / 0 ms | **77** / 0 ms |")
+	require.Contains(t, text, "The others lost orders: x-delayed-message exchange alone.")
+	require.Len(t, files, 3)
+	for name, text := range files {
+		require.NotContains(t, string(text), "NaN", name)
+	}
+	_, err = report(results{})
+	require.Error(t, err)
+}

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(1) //nolint:gocritic // the context's signals end with the process
+	}
+}
+
+func run(ctx context.Context, args []string, out, log io.Writer) error {
+	if text := os.Getenv(settingsVariable); text != "" {
+		return runChild(ctx, text)
+	}
+	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
+	fast := flags.Bool("fast", false, "2,000 orders and two faults")
+	only := flags.String("only", "", "contenders, with commas between them; default all")
+	docs := flags.String("docs", "", "write comparison.md and its plots into this `DIR`")
+	orders := flags.Int("orders", 20_000, "orders of each contender")
+	quiet := flags.Int("quiet", 2000, "orders of each contender in its run alone")
+	waiting := flags.Int("waiting", 20_000, "orders that wait while memory is measured")
+	lines := flags.String("lines", "", "with -docs: measure nothing, take the results in `FILE`")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var found results
+	if *lines != "" {
+		text, err := os.ReadFile(*lines)
+		if err == nil {
+			err = json.Unmarshal(text, &found)
+		}
+		if err != nil {
+			return err
+		}
+	} else {
+		c := comparison{fast: *fast, orders: *orders, quiet: *quiet, waiting: *waiting, log: log}
+		if *fast {
+			c.orders, c.quiet, c.waiting = min(c.orders, 2000), min(c.quiet, 300), min(c.waiting, 2000)
+		}
+		for _, e := range entries() {
+			if *only == "" || slices.Contains(strings.Split(*only, ","), e.name) {
+				c.entries = append(c.entries, e)
+			}
+		}
+		if len(c.entries) == 0 {
+			return fmt.Errorf("no contender is named %s", *only)
+		}
+		var err error
+		if found, err = c.run(ctx); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(out, string(text)); err != nil || *docs == "" {
+		return err
+	}
+	files, err := report(found)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(*docs, plots), 0o755); err != nil { //nolint:gosec // a part of the repository
+		return err
+	}
+	for name, text := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(*docs, name), text, 0o644)) //nolint:gosec // a part of the repository
+	}
+	return err
+}
+
+// comparison is what is to be done.
+type comparison struct {
+	entries                []entry
+	fast                   bool
+	orders, quiet, waiting int
+	log                    io.Writer
+
+	services *services
+	number   int // of Redis' databases
+}
+
+// results are what was measured, by the names of contenders.
+type results struct {
+	Fast          bool
+	Orders, Quiet int
+	Waiting       int
+	Phases        []string
+	Exchange      string
+	Versions      map[string]string
+	Alone         map[string]alone
+	Together      map[string]map[string]tally // by contender and phase
+	Conserved     map[string]bool
+	Lines         map[string]int
+	Minutes       float64
+}
+
+// alone is what was measured of a contender while no other ran.
+type alone struct {
+	Tally                  tally
+	IdlePerS               float64 // statements
+	PerOrder, RowsPerOrder float64 // statements, and rows read, of an order from placing to its end
+	Broker, Redis, Process float64 // bytes more, for each 100,000 orders that wait
+}
+
+func (c *comparison) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(c.log, "%s "+format+"\n", append([]any{time.Now().UTC().Format("15:04:05")}, args...)...)
+}
+
+func (c *comparison) run(ctx context.Context) (found results, err error) {
+	began := time.Now()
+	found = results{
+		Fast: c.fast, Orders: c.orders, Quiet: c.quiet, Waiting: c.waiting,
+		Alone: map[string]alone{}, Together: map[string]map[string]tally{}, Conserved: map[string]bool{}, Lines: map[string]int{},
+	}
+	c.services, err = startServices(ctx, c.log)
+	if err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, c.services.Close()) }()
+	found.Exchange = c.services.amqp.Exchange()
+	if found.Versions, err = c.versions(ctx); err != nil {
+		return found, err
+	}
+	for _, e := range c.entries {
+		if found.Lines[e.name], err = linesOf(e.files); err != nil {
+			return found, err
+		}
+		if found.Alone[e.name], err = c.alone(ctx, e); err != nil {
+			return found, fmt.Errorf("%s alone: %w", e.name, err)
+		}
+	}
+	err = c.together(ctx, &found)
+	found.Minutes = time.Since(began).Minutes()
+	return found, err
+}
+
+// team makes and starts a contender in a new place.
+func (c *comparison) team(ctx context.Context, e entry, run string, timeouts map[string]time.Duration) (*team, error) {
+	c.number++
+	t, err := newTeam(ctx, c.services, e, run, c.number%32, timeouts)
+	if err != nil {
+		return nil, err
+	}
+	return t, t.Start(ctx)
+}
+
+// alone measures what a fault would spoil.
+func (c *comparison) alone(ctx context.Context, e entry) (a alone, err error) {
+	if a.Tally, err = c.quietRun(ctx, e, &a); err != nil {
+		return a, err
+	}
+	return a, c.memory(ctx, e, &a)
+}
+
+func (c *comparison) quietRun(ctx context.Context, e entry, a *alone) (t tally, err error) {
+	timeouts := map[string]time.Duration{"flash": 5 * time.Second, "normal": 10 * time.Second, "presale": 20 * time.Second}
+	window, idle := 20*time.Second, 10*time.Second
+	if c.fast {
+		timeouts = map[string]time.Duration{"flash": 2 * time.Second, "normal": 4 * time.Second, "presale": 6 * time.Second}
+		window, idle = 5*time.Second, 3*time.Second
+	}
+	own, err := c.team(ctx, e, "quiet", timeouts)
+	if err != nil {
+		return t, err
+	}
+	defer own.Stop()
+	db, err := own.open()
+	if err != nil {
+		return t, err
+	}
+	defer func() { _ = db.Close() }()
+	if err := sleepUntil(ctx, time.Now().Add(2*time.Second)); err != nil {
+		return t, err
+	}
+	before, err := used(ctx, db, own.instance)
+	if err != nil {
+		return t, err
+	}
+	if err := sleepUntil(ctx, time.Now().Add(idle)); err != nil {
+		return t, err
+	}
+	rested, err := used(ctx, db, own.instance)
+	if err != nil {
+		return t, err
+	}
+	a.IdlePerS = rested.minus(before).Statements / idle.Seconds()
+	f := &field{services: c.services, teams: []*team{own}, fast: c.fast, seed: seed, say: c.say}
+	started := time.Now()
+	if err := f.run(ctx, phase{name: "quiet", title: "alone", orders: c.quiet, window: window}, timeouts, 5*time.Second); err != nil {
+		return t, err
+	}
+	worked, err := used(ctx, db, own.instance)
+	if err != nil {
+		return t, err
+	}
+	spent := worked.minus(rested)
+	spent.Statements -= a.IdlePerS * time.Since(started).Seconds()
+	a.PerOrder, a.RowsPerOrder = spent.Statements/float64(c.quiet), spent.Rows/float64(c.quiet)
+	t, err = count(ctx, db, "quiet")
+	c.say("%s alone: p50 %v, p99 %v, max %v, never %d", e.name, t.P50, t.P99, t.Max, t.Never)
+	return t, err
+}
+
+const seed = 7
+
+// memory has orders wait for an hour, and looks at what that takes beyond what was taken before.
+func (c *comparison) memory(ctx context.Context, e entry, a *alone) error {
+	hour := map[string]time.Duration{"normal": time.Hour}
+	own, err := c.team(ctx, e, "wait", hour)
+	if err != nil {
+		return err
+	}
+	defer own.Stop()
+	before, err := c.held(ctx, own)
+	if err != nil {
+		return err
+	}
+	sales := make([]sale, c.waiting)
+	for i := range sales {
+		sales[i].order = order{No: fmt.Sprintf("wait-%05d", i), Phase: "wait", Kind: "normal", SKU: i % products, Quantity: 1, Timeout: time.Hour}
+	}
+	if err := newClient(own).sell(ctx, time.Now(), sales); err != nil {
+		return err
+	}
+	if err := sleepUntil(ctx, time.Now().Add(2*time.Second)); err != nil {
+		return err
+	}
+	after, err := c.held(ctx, own)
+	if err != nil {
+		return err
+	}
+	share := 100_000 / float64(c.waiting)
+	a.Broker, a.Redis, a.Process = share*(after[0]-before[0]), share*(after[1]-before[1]), share*(after[2]-before[2])
+	c.say("%s with %d waiting: broker %.0f, Redis %.0f, processes %.0f kB more", e.name, c.waiting, (after[0]-before[0])/1000, (after[1]-before[1])/1000, (after[2]-before[2])/1000)
+	return nil
+}
+
+// held is the memory of the broker, of Redis and of a contender's processes, in bytes.
+func (c *comparison) held(ctx context.Context, t *team) (all [3]float64, err error) {
+	text, err := c.services.amqp.Eval(ctx, "[erlang:garbage_collect(P) || P <- erlang:processes()], erlang:memory(total).")
+	if err != nil {
+		return all, err
+	}
+	if _, err := fmt.Sscan(text, &all[0]); err != nil {
+		return all, fmt.Errorf("memory of the broker: %w", err)
+	}
+	if all[1], err = c.services.redis.memory(ctx); err != nil {
+		return all, err
+	}
+	all[2], err = t.memory()
+	return all, err
+}
+
+// together runs all contenders on one timeline.
+func (c *comparison) together(ctx context.Context, found *results) error {
+	timeouts := usualTimeouts(c.fast)
+	f := &field{services: c.services, fast: c.fast, seed: seed, say: c.say}
+	defer func() { _ = f.each(func(t *team) error { t.Stop(); return nil }) }()
+	for _, e := range c.entries {
+		t, err := c.team(ctx, e, "all", timeouts)
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.name, err)
+		}
+		f.teams = append(f.teams, t)
+	}
+	all := phases(c.orders, c.fast)
+	for _, p := range all {
+		c.say("%s: %s", p.name, p.title)
+		found.Phases = append(found.Phases, p.name)
+		settle := 20 * time.Second
+		if c.fast {
+			settle = 8 * time.Second
+		}
+		if err := f.run(ctx, p, timeouts, settle); err != nil {
+			return err
+		}
+	}
+	// Whoever looks again at what it has lost has a minute more for it.
+	if !c.fast {
+		if err := sleepUntil(ctx, time.Now().Add(70*time.Second)); err != nil {
+			return err
+		}
+	}
+	for _, t := range f.teams {
+		if err := c.countTeam(ctx, t, all, found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *comparison) countTeam(ctx context.Context, t *team, all []phase, found *results) error {
+	db, err := t.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	found.Together[t.name] = map[string]tally{}
+	for _, p := range all {
+		if found.Together[t.name][p.name], err = count(ctx, db, p.name); err != nil {
+			return err
+		}
+	}
+	if found.Together[t.name][""], err = count(ctx, db, ""); err != nil {
+		return err
+	}
+	found.Conserved[t.name], err = conserved(ctx, db)
+	return err
+}
+
+// versions are those of the servers, as they say them.
+func (c *comparison) versions(ctx context.Context) (map[string]string, error) {
+	all := map[string]string{}
+	for name, eval := range map[string]string{
+		"RabbitMQ": `element(2, application:get_key(rabbit, vsn)).`,
+	} {
+		text, err := c.services.amqp.Eval(ctx, eval)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = strings.Trim(strings.TrimSpace(text), `"`)
+	}
+	return all, nil
+}

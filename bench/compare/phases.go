@@ -1,0 +1,206 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// field is where contenders run beside each other.
+type field struct {
+	services *services
+	teams    []*team
+	fast     bool
+	seed     uint64
+	say      func(format string, args ...any)
+}
+
+// phase is a part of the timeline: orders are placed evenly, and a fault comes while some are due and others wait.
+type phase struct {
+	name, title string
+	orders      int
+	window      time.Duration // in which orders are placed
+	at          time.Duration // when the fault comes, after the phase has begun
+	fault       func(ctx context.Context, f *field) error
+	// change makes of the usual sales those of the contender with this number.
+	change func(sales []sale, p *phase, timeouts map[string]time.Duration, number int)
+}
+
+// phases are the timeline, of about so many orders in all.
+func phases(orders int, fast bool) []phase {
+	const burst = 4 // the burst has a quarter
+	all := []phase{
+		{name: "calm", title: "nothing happens"},
+		{name: "burst", title: "a quarter of all orders is due in one second", change: together},
+		{name: "race", title: "each order is paid when it is due", change: paidWhenDue},
+		{name: "broker-restart", title: "broker: clean restart", fault: restart(func(f *field) server3 { return f.services.amqp })},
+		{name: "broker-kill", title: "broker: kill -9", fault: kill(func(f *field) server3 { return f.services.amqp })},
+		{name: "broker-wipe", title: "broker: data wiped", fault: wipe(func(f *field) server3 { return f.services.amqp })},
+		{name: "redis-restart", title: "Redis: clean restart", fault: restart(func(f *field) server3 { return f.services.redis })},
+		{name: "redis-kill", title: "Redis: kill -9", fault: kill(func(f *field) server3 { return f.services.redis })},
+		{name: "redis-wipe", title: "Redis: data wiped", fault: wipe(func(f *field) server3 { return f.services.redis })},
+		{name: "database-restart", title: "database: clean restart", fault: restart(func(f *field) server3 { return f.services.db })},
+		{name: "database-kill", title: "database: kill -9", fault: kill(func(f *field) server3 { return f.services.db })},
+		{name: "worker-restart", title: "worker: clean restart", fault: workers(false, 0)},
+		{name: "worker-kill", title: "worker: kill -9", fault: workers(true, 0)},
+		{name: "worker-down", title: "worker: down while orders come due", fault: workers(true, down(fast))},
+		{name: "shorter", title: "the longest timeout becomes the shortest", fault: shorten, change: shorter},
+	}
+	if fast {
+		all = slices.DeleteFunc(all, func(p phase) bool {
+			return !slices.Contains([]string{"calm", "burst", "broker-kill", "worker-down"}, p.name)
+		})
+	}
+	each := (orders - orders/burst) / (len(all) - 1)
+	for i := range all {
+		p := &all[i]
+		p.orders, p.window, p.at = each, 40*time.Second, 30*time.Second
+		if fast {
+			p.window, p.at = 10*time.Second, 7*time.Second
+		}
+		if p.name == "burst" {
+			p.orders = orders / burst
+		}
+	}
+	return all
+}
+
+func down(fast bool) time.Duration {
+	if fast {
+		return 6 * time.Second
+	}
+	return 20 * time.Second
+}
+
+// server3 is a server that can be hurt.
+type server3 interface {
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+	Kill() error
+	Wipe() error
+}
+
+func restart(of func(f *field) server3) func(ctx context.Context, f *field) error {
+	return func(ctx context.Context, f *field) error {
+		return errors.Join(of(f).Stop(ctx), of(f).Start(ctx))
+	}
+}
+
+func kill(of func(f *field) server3) func(ctx context.Context, f *field) error {
+	return func(ctx context.Context, f *field) error { return errors.Join(of(f).Kill(), of(f).Start(ctx)) }
+}
+
+func wipe(of func(f *field) server3) func(ctx context.Context, f *field) error {
+	return func(ctx context.Context, f *field) error { return errors.Join(of(f).Wipe(), of(f).Start(ctx)) }
+}
+
+// workers ends what closes orders, of all contenders, and starts it again.
+func workers(byKill bool, pause time.Duration) func(ctx context.Context, f *field) error {
+	return func(ctx context.Context, f *field) error {
+		return f.each(func(t *team) error {
+			t.endWorkers(byKill)
+			if err := sleepUntil(ctx, time.Now().Add(pause)); err != nil {
+				return err
+			}
+			return t.startAgain(ctx)
+		})
+	}
+}
+
+// shortened has the longest timeout as short as the shortest.
+func shortened(timeouts map[string]time.Duration) map[string]time.Duration {
+	less := maps.Clone(timeouts)
+	less["presale"] = timeouts["flash"]
+	return less
+}
+
+func shorten(ctx context.Context, f *field) error {
+	return f.each(func(t *team) error {
+		t.settings.Timeouts = shortened(t.settings.Timeouts)
+		t.Stop()
+		return t.Start(ctx)
+	})
+}
+
+func shorter(sales []sale, p *phase, timeouts map[string]time.Duration, _ int) {
+	for i := range sales {
+		if s := &sales[i]; s.at >= p.at {
+			s.Timeout, s.isPaid = shortened(timeouts)[s.Kind], false
+		}
+	}
+}
+
+// together has all orders due within about a second: none is paid, and each is placed as long before as its kind may stay unpaid. Contenders follow each
+// other, because no machine takes all of their orders in one second.
+func together(sales []sale, p *phase, timeouts map[string]time.Duration, number int) {
+	longest := slices.Max(slices.Collect(maps.Values(timeouts)))
+	order := slices.Sorted(maps.Keys(timeouts))
+	for i := range sales {
+		s := &sales[i]
+		s.isPaid, s.Kind = false, order[i%len(order)]
+		s.Timeout = timeouts[s.Kind]
+		s.at = burstApart*time.Duration(number) + longest - s.Timeout + time.Second*time.Duration(i)/time.Duration(len(sales))
+	}
+	slices.SortFunc(sales, func(a, b sale) int { return cmp.Compare(a.at, b.at) })
+}
+
+const burstApart = 12 * time.Second
+
+func paidWhenDue(sales []sale, _ *phase, _ map[string]time.Duration, _ int) {
+	for i := range sales {
+		sales[i].pay, sales[i].isPaid = sales[i].at+sales[i].Timeout, true
+	}
+}
+
+// each does something to all contenders at once.
+func (f *field) each(do func(t *team) error) error {
+	var g errgroup.Group
+	for _, t := range f.teams {
+		g.Go(func() error { return do(t) })
+	}
+	return g.Wait()
+}
+
+// run runs a phase until everything in it should be over.
+func (f *field) run(ctx context.Context, p phase, timeouts map[string]time.Duration, settle time.Duration) error {
+	r := rand.New(rand.NewPCG(f.seed, uint64(len(p.name))*1_000_003+uint64(p.name[0]))) //nolint:gosec // draws orders, guards nothing
+	longest := slices.Max(slices.Collect(maps.Values(timeouts)))
+	sales := plan(r, p.name, p.orders, p.window, timeouts, longest)
+	begun := time.Now().Add(time.Second)
+	var (
+		g    errgroup.Group
+		last time.Duration
+	)
+	for i, t := range f.teams {
+		own := slices.Clone(sales)
+		if p.change != nil {
+			p.change(own, &p, timeouts, i)
+		}
+		for _, s := range own {
+			last = max(last, s.at+s.Timeout)
+		}
+		g.Go(func() error { return newClient(t).sell(ctx, begun, own) })
+	}
+	if p.fault != nil {
+		g.Go(func() error {
+			if err := sleepUntil(ctx, begun.Add(p.at)); err != nil {
+				return err
+			}
+			if err := p.fault(ctx, f); err != nil {
+				return fmt.Errorf("%s: %w", p.title, err)
+			}
+			return f.services.userStatistics(ctx)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		f.say("%s: %v", p.name, err) // what could not be placed is missing in the counts of its contender
+	}
+	return sleepUntil(ctx, begun.Add(last+settle))
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/duebox/duebox/internal/child"
+	"github.com/duebox/duebox/internal/devenv"
+	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sync/errgroup"
+)
+
+// services are the servers that all contenders share.
+type services struct {
+	db    *devenv.MariaDB
+	amqp  *devenv.RabbitMQ
+	redis *redisServer
+	dir   string
+	log   io.Writer
+}
+
+func startServices(ctx context.Context, log io.Writer) (s *services, err error) {
+	s = &services{log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if s.dir, err = os.MkdirTemp("", "compare-"); err != nil {
+		return s, err
+	}
+	if s.db, err = devenv.StartMariaDB(ctx, devenv.Config{Log: log, BufferPool: 1 << 30}); err != nil {
+		return s, err
+	}
+	if s.amqp, err = devenv.StartRabbitMQ(ctx, devenv.RabbitConfig{Log: log}); err != nil {
+		return s, err
+	}
+	if s.redis, err = startRedis(ctx, s.dir); err != nil {
+		return s, err
+	}
+	return s, s.userStatistics(ctx)
+}
+
+// userStatistics has the database count statements and rows by user. It forgets that when it starts again.
+func (s *services) userStatistics(ctx context.Context) error {
+	db, err := sql.Open("mysql", s.db.DSN(""))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	_, err = db.ExecContext(ctx, "SET GLOBAL userstat = ON")
+	return err
+}
+
+// Close ends them.
+func (s *services) Close() (err error) {
+	if s.redis != nil && s.redis.process != nil {
+		err = errors.Join(err, s.redis.Kill())
+	}
+	if s.amqp != nil {
+		err = errors.Join(err, s.amqp.Close())
+	}
+	if s.db != nil {
+		err = errors.Join(err, s.db.Close())
+	}
+	return errors.Join(err, os.RemoveAll(s.dir))
+}
+
+// team is the processes of a contender.
+type team struct {
+	entry
+
+	services *services
+	settings settings
+	program  string
+	instance string // names its database, its user and what it makes on the broker
+
+	mu      sync.Mutex
+	api     *child.Process
+	workers []*child.Process
+	apiURL  string
+}
+
+// newTeam makes a contender's place: a database, and whatever its Setup makes.
+func newTeam(ctx context.Context, s *services, e entry, run string, number int, timeouts map[string]time.Duration) (*team, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	t := &team{entry: e, services: s, program: program, instance: strings.ReplaceAll(e.name+"_"+run, "-", "_")}
+	db, err := sql.Open("mysql", s.db.DSN(""))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = db.Close() }()
+	for _, statement := range []string{
+		"CREATE DATABASE " + t.instance,
+		fmt.Sprintf("CREATE USER %s@'127.0.0.1' IDENTIFIED BY '%s'", t.instance, t.password()),
+		fmt.Sprintf("GRANT ALL ON %s.* TO %s@'127.0.0.1'", t.instance, t.instance),
+	} {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return nil, err
+		}
+	}
+	shopDB, err := t.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = shopDB.Close() }()
+	for _, statement := range schema() {
+		if _, err := shopDB.ExecContext(ctx, statement); err != nil {
+			return nil, err
+		}
+	}
+	for sku := range products {
+		if _, err := shopDB.ExecContext(ctx, "INSERT INTO products VALUES (?, ?, 0, 0)", sku, stock); err != nil {
+			return nil, err
+		}
+	}
+	t.settings = settings{
+		Contender: e.name, Instance: t.instance, DSN: t.dsn(), AMQP: s.amqp.URL(), Redis: s.redis.address, RedisDB: number, Timeouts: timeouts,
+	}
+	setup := t.settings
+	setup.Setup = true
+	p, err := t.start(ctx, "setup", setup, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Wait(ctx); err != nil {
+		return nil, fmt.Errorf("set up %s: %w: %s", e.name, err, p.Tail())
+	}
+	return t, nil
+}
+
+func (t *team) password() string { return "of-" + t.instance }
+
+// dsn is that of the contender's user. Waiting for rows must not go on with an old snapshot.
+func (t *team) dsn() string {
+	config, err := mysql.ParseDSN(t.services.db.DSN(t.instance))
+	if err != nil {
+		panic(err) // it is ours
+	}
+	config.User, config.Passwd = t.instance, t.password()
+	config.Timeout, config.ReadTimeout, config.WriteTimeout = 5*time.Second, 30*time.Second, 30*time.Second
+	config.ParseTime = true // goose wants it
+	config.Params = map[string]string{"tx_isolation": "'READ-COMMITTED'", "time_zone": "'+00:00'"}
+	return config.FormatDSN()
+}
+
+// open opens the contender's database for who counts.
+func (t *team) open() (*sql.DB, error) { return sql.Open("mysql", t.services.db.DSN(t.instance)) }
+
+func (t *team) start(ctx context.Context, name string, s settings, awaitReady bool) (*child.Process, error) {
+	var err error
+	if s.Address, err = child.FreeAddress(ctx); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	p, err := child.Start(t.program, t.name+" "+name, nil, append(os.Environ(), settingsVariable+"="+string(text)), nil)
+	if err != nil || !awaitReady {
+		return p, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if s.API {
+		t.apiURL = "http://" + s.Address
+	}
+	return p, child.AwaitReady(ctx, p, "http://"+s.Address)
+}
+
+// startAPI starts what places orders. Where the contender has no worker, it also closes them.
+func (t *team) startAPI(ctx context.Context) (err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.settings
+	s.API, s.Work = true, t.entry.workers == 0
+	t.api, err = t.start(ctx, "api", s, true)
+	return err
+}
+
+func (t *team) startWorkers(ctx context.Context) error {
+	s := t.settings
+	s.Work = true
+	for i := range t.entry.workers {
+		p, err := t.start(ctx, "worker "+strconv.Itoa(i), s, true)
+		if err != nil {
+			return err
+		}
+		t.workers = append(t.workers, p)
+	}
+	return nil
+}
+
+// Start starts all processes.
+func (t *team) Start(ctx context.Context) error {
+	return errors.Join(t.startAPI(ctx), t.startWorkers(ctx))
+}
+
+// endWorkers ends what closes orders: by SIGTERM, or by SIGKILL.
+func (t *team) endWorkers(kill bool) {
+	all := t.workers
+	if t.entry.workers == 0 {
+		all = []*child.Process{t.api}
+	}
+	var g errgroup.Group
+	for _, p := range all {
+		g.Go(func() error {
+			if kill {
+				p.Kill()
+				<-p.Done()
+				return nil
+			}
+			return p.Stop(20 * time.Second)
+		})
+	}
+	_ = g.Wait() // how a contender ends is its own affair
+	t.workers = nil
+}
+
+// startAgain starts what endWorkers has ended.
+func (t *team) startAgain(ctx context.Context) error {
+	if t.entry.workers == 0 {
+		return t.startAPI(ctx)
+	}
+	return t.startWorkers(ctx)
+}
+
+// Stop ends all processes.
+func (t *team) Stop() {
+	t.endWorkers(false)
+	if t.api != nil {
+		_ = t.api.Stop(10 * time.Second)
+	}
+}
+
+// address is where the API listens now.
+func (t *team) address() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.apiURL
+}
+
+// memory is the resident memory of all processes, in bytes.
+func (t *team) memory() (sum float64, err error) {
+	for _, p := range append([]*child.Process{t.api}, t.workers...) {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+		if err != nil {
+			return 0, err
+		}
+		_, rest, _ := strings.Cut(string(status), "VmRSS:")
+		kb, err := strconv.ParseFloat(strings.TrimSpace(rest[:max(0, strings.Index(rest, "kB"))]), 64)
+		if err != nil {
+			return 0, fmt.Errorf("resident memory of %s: %w", p.Name(), err)
+		}
+		sum += kb * 1024
+	}
+	return sum, nil
+}
