@@ -15,7 +15,7 @@ import (
 const readyTimeout = 2 * time.Second
 
 // ErrNoTables is what a readiness check returns when the database answers but lacks the tables.
-var ErrNoTables = errors.New("api: the database has no tables: run duebox migrate")
+var ErrNoTables = errors.New("api: the database lacks tables: run duebox migrate")
 
 type statusBody struct {
 	Status string `json:"status"`

@@ -79,6 +79,7 @@ func filterOf(q map[string]string) (outbox.Filter, error) {
 	instant := func(name string) (t time.Time) {
 		if q[name] != "" {
 			t = o.parseInstant(name, q[name], true)
+			o.faults.Check(!t.IsZero() || o.faults.Err() != nil, name, "must not be in the year 1")
 		}
 		return t
 	}
@@ -168,7 +169,10 @@ func (s *Server) actOnMany(c *gin.Context) (reply, error) {
 	}
 	q := map[string]string{}
 	for _, name := range filterNames() {
-		q[name] = picks[name]
+		value, given := picks[name]
+		// In a query an empty value asks for nothing; here it would be a message more than was meant.
+		in.faults.Check(!given || value != "", "filter."+name, "must not be empty: leave it out")
+		q[name] = value
 		delete(picks, name)
 	}
 	for name := range picks {

@@ -227,19 +227,23 @@ func TestBulk_DoesItToAllThatAFilterPicks(t *testing.T) {
 	require.InDelta(t, 30, bulk(`{"action":"cancel","filter":{"topic":"mail"}}`)["changed"], 0)
 	require.Equal(t, int64(80), s.number("SELECT COUNT(*) FROM outbox_audit"))
 	for body, field := range map[string]string{
-		`{"action":"cancel"}`:                                                     "filter",
-		`{"action":"cancel","filter":{}}`:                                         "filter",
-		`{"action":"cancel","filter":{"topic":""}}`:                               "filter",
-		`{"action":"cancel","filter":{"colour":"red"}}`:                           "filter.colour",
-		`{"action":"cancel","filter":{"state":"done"}}`:                           "state",
-		`{"action":"purge","filter":{"topic":"mail"}}`:                            "action",
-		`{"action":"cancel","filter":{"topic":"mail"},"limit":0}`:                 "limit",
-		`{"action":"cancel","filter":{"topic":"mail"},"delay":"1h"}`:              "delay",
-		`{"action":"cancel","filter":{"topic":"mail"},"began_at":"1"}`:            "began_at",
-		`{"action":"cancel","filter":{"topic":"mail"},"after":"e30"}`:             "began_at",
-		`{"action":"reschedule","filter":{"topic":"mail"}}`:                       "due_at",
-		`{"action":"cancel","filter":{"topic":"mail","due_from":"x"}}`:            "due_from",
-		`{"action":"cancel","filter":{"topic":"mail"},"limit":92233720368547758}`: "limit",
+		`{"action":"cancel"}`:                                                             "filter",
+		`{"action":"cancel","filter":{}}`:                                                 "filter",
+		`{"action":"cancel","filter":{"topic":""}}`:                                       "filter.topic",
+		`{"action":"cancel","filter":{"colour":"red"}}`:                                   "filter.colour",
+		`{"action":"cancel","filter":{"state":"done"}}`:                                   "state",
+		`{"action":"purge","filter":{"topic":"mail"}}`:                                    "action",
+		`{"action":"cancel","filter":{"topic":"mail"},"limit":0}`:                         "limit",
+		`{"action":"cancel","filter":{"topic":"mail"},"delay":"1h"}`:                      "delay",
+		`{"action":"cancel","filter":{"topic":"mail"},"began_at":"1"}`:                    "began_at",
+		`{"action":"cancel","filter":{"topic":"mail"},"after":"e30"}`:                     "began_at",
+		`{"action":"reschedule","filter":{"topic":"mail"}}`:                               "due_at",
+		`{"action":"cancel","filter":{"topic":"mail","due_from":"x"}}`:                    "due_from",
+		`{"action":"cancel","filter":{"topic":"mail","key":""}}`:                          "filter.key",
+		`{"action":"cancel","filter":{"topic":"mail","due_to":""}}`:                       "filter.due_to",
+		`{"action":"cancel","filter":{"topic":"mail","due_to":"0001-01-01T00:00:00Z"}}`:   "due_to",
+		`{"action":"cancel","filter":{"topic":"mail"},"began_at":"2100-01-01T00:00:00Z"}`: "began_at",
+		`{"action":"cancel","filter":{"topic":"mail"},"limit":92233720368547758}`:         "limit",
 	} {
 		a := s.do("POST", "/v1/admin/messages/bulk", body)
 		require.Equal(t, http.StatusBadRequest, a.status, "%s: %s", body, a.body)
@@ -373,4 +377,14 @@ func TestOverview_SaysWhatTheRowsSay(t *testing.T) {
 		scheduled, _ := counts["scheduled"].(map[string]any)
 		return scheduled["count"] == 41.0
 	}, 20*time.Second, 50*time.Millisecond)
+}
+
+// A schema that is older than the program is told, whatever was asked.
+func TestOperator_MissingTablesAreNoFaultOfOurs(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, api.Config{})
+	s.exec("DROP TABLE outbox_audit")
+	a := s.do("GET", "/v1/admin/audit", "")
+	require.Equal(t, http.StatusServiceUnavailable, a.status)
+	require.Contains(t, string(a.body), "run duebox migrate")
 }

@@ -112,7 +112,7 @@ func TestReadyz_SaysThatTheTablesAreMissing(t *testing.T) {
 	server := newServer(t, api.Config{}, stub{}, quiet{}, stub{}, func(context.Context) error { return fmt.Errorf("ask: %w", api.ErrNoTables) })
 	a := do(t, server.Handler(), "GET", "/readyz", "")
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
-	require.Contains(t, string(a.body), `"detail":"the database has no tables: run duebox migrate"`)
+	require.Contains(t, string(a.body), `"detail":"the database lacks tables: run duebox migrate"`)
 }
 
 // stub is the one call that a test is about.

@@ -173,6 +173,12 @@ func describe(err error) problem {
 			return problem{known.name, known.title, known.code, strings.TrimPrefix(known.err.Error(), "api: "), nil}
 		}
 	}
+	if outbox.LacksTable(err) {
+		return problem{
+			"unavailable", "Temporarily unavailable", http.StatusServiceUnavailable,
+			"the database lacks tables or columns that this version needs: run duebox migrate", nil,
+		}
+	}
 	if errors.Is(err, model.ErrUnavailable) {
 		return problem{
 			"unavailable", "Temporarily unavailable", http.StatusServiceUnavailable,

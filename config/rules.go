@@ -74,6 +74,7 @@ func (c *Config) rules() []rule {
 		{"API_TOKEN", longToken, long(c.APIToken)},
 		{"API_TOKEN", "another one than ADMIN_TOKEN, which opens more", !guarded || c.APIToken.Reveal() != c.AdminToken.Reveal()},
 		{"JWT_SECRET", "at least 32 bytes", !c.JWTSecret.IsSet() || len(c.JWTSecret.Reveal()) >= 32},
+		{"JWT_SECRET", "another one than ADMIN_TOKEN and API_TOKEN", !c.JWTSecret.IsSet() || c.JWTSecret.Reveal() != c.AdminToken.Reveal() && c.JWTSecret.Reveal() != c.APIToken.Reveal()},
 		{"JWT_SECRET", "nothing while JWT_JWKS_FILE is set: one of them", !c.JWTSecret.IsSet() || c.JWKSFile == ""},
 		{"JWT_SECRET", "API_TOKEN set as well", !c.JWTSecret.IsSet() || c.APIToken.IsSet()},
 		{"JWT_JWKS_FILE", "API_TOKEN set as well", c.JWKSFile == "" || c.APIToken.IsSet()},

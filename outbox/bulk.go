@@ -1,9 +1,14 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -30,7 +35,7 @@ const MaxBulk = 10_000
 // BulkResult is what came of a bulk.
 type BulkResult struct {
 	Matched   int // in a state for the command
-	Changed   int // by the command; what has moved on since it was read, or is locked by somebody, is not
+	Changed   int // by the command; what is locked by somebody, or moves on each time that it is read, is not
 	Protected int // of those matched, what the application does not want changed
 	// Why is what the application said of the first of those.
 	Why string
@@ -48,7 +53,7 @@ const (
 
 // Bulk does a command to the messages that a filter picks and that are in a state for it, each at most once. It works in transactions of 200
 // rows: each row is changed if it is still as it was read (by its revision) and nobody holds it locked, together with its audit
-// entry. When ctx ends, or after 8 s, it stops between two transactions: what is done is done, and the result says where to go on, also beside
+// entry. What is locked, or has moved on, is tried once more at the end, wherever it is then. When ctx ends, or after 8 s, it stops between two transactions: what is done is done, and the result says where to go on, also beside
 // an error.
 //
 // It returns an error that wraps ErrInvalidMessage for a bulk that breaks a rule; one without a filter does.
@@ -57,28 +62,88 @@ func (o *Operator) Bulk(ctx context.Context, by Actor, b Bulk) (res BulkResult, 
 		return res, err
 	}
 	started := time.Now()
-	res.Next, res.Began = b.After, b.Began
-	if res.Began.IsZero() {
-		if res.Began, err = o.store.readClock(ctx); err != nil {
-			return res, err
-		}
+	now, err := o.store.readClock(ctx)
+	if err != nil {
+		return res, err
 	}
-	seen := map[int64]bool{} // what is published meanwhile moves on to a part of the list that comes later
+	switch res.Began = b.Began; {
+	case b.Began.IsZero():
+		res.Began = now
+	case b.Began.After(now):
+		return res, invalid("began_at", "it is later than the database's clock, which has been set back if it comes from an answer")
+	}
+	at, err := parseRound(b.After, &b)
+	if err != nil {
+		return res, err
+	}
+	met := meetings{}
 	b.Filter.among, b.Filter.untouched = b.Action.states(), res.Began
 	for {
-		rows, next, err := o.list(ctx, &b.Filter, res.Next, min(bulkRows, b.Limit-(res.Matched-res.Protected)))
+		rows, next, err := o.list(ctx, &b.Filter, at.after, min(bulkRows, b.Limit-b.done(&res)))
 		if err != nil {
 			return res, err
 		}
-		if err := o.bulkPage(ctx, by, b, rows, seen, &res); err != nil {
+		if err := o.bulkPage(ctx, by, b, rows, met, &res); err != nil {
 			return res, err
 		}
-		res.Next = next
-		if res.Next == "" || res.Matched-res.Protected == b.Limit || time.Since(started) > bulkTime {
+		at.after = next
+		// What was locked, or has moved back in the list, is met in another round; in none it is what has been acted on.
+		if next == "" && at.round < bulkRounds && !b.DryRun && (b.After != "" || res.Changed+res.Protected < res.Matched) {
+			at.round++
+		} else if next == "" {
+			res.Next = ""
+			return res, nil
+		}
+		res.Next = at.text(&b)
+		if b.done(&res) == b.Limit || time.Since(started) > bulkTime {
 			return res, nil
 		}
 	}
 }
+
+// done is what counts for the limit.
+func (b *Bulk) done(res *BulkResult) int {
+	if b.DryRun {
+		return res.Matched - res.Protected
+	}
+	return res.Changed
+}
+
+// round is where a bulk stands: how often it has been through the list before, and where it goes on.
+type round struct {
+	round int
+	after string
+}
+
+// bulkRounds is how often a bulk begins anew at the end of the list.
+const bulkRounds = 1
+
+// text is the round as it goes through a client, which cannot use it for another bulk.
+func (r round) text(b *Bulk) string { return fmt.Sprintf("%d.%08x.%s", r.round, b.sum(), r.after) }
+
+func parseRound(text string, b *Bulk) (r round, err error) {
+	if text == "" {
+		return r, nil
+	}
+	number, rest, _ := strings.Cut(text, ".")
+	sum, after, ok := strings.Cut(rest, ".")
+	r.round, err = strconv.Atoi(number)
+	if r.after = after; err != nil || !ok || r.round < 0 || r.round > bulkRounds || sum != fmt.Sprintf("%08x", b.sum()) {
+		return r, invalid("after", "%q is not where a bulk of this action and filter goes on", clip(text))
+	}
+	return r, nil
+}
+
+// sum tells bulks apart.
+func (b *Bulk) sum() uint32 {
+	f := b.Filter
+	return crc32.ChecksumIEEE(fmt.Appendf(nil, "%q", []string{
+		string(b.Action), f.Topic, f.Key, f.KeyPrefix, string(f.State), f.DueFrom.UTC().String(), f.DueBefore.UTC().String(), f.Error,
+	}))
+}
+
+// meetings are what a bulk has made of the messages that it has met: true for those that it is done with.
+type meetings map[int64]bool
 
 func (b *Bulk) check() error {
 	if err := errors.Join(b.Command.check(), b.Filter.check()); err != nil {
@@ -99,23 +164,25 @@ func (b *Bulk) check() error {
 	return nil
 }
 
-// bulkPage does a bulk's command to rows that it has not met before.
-func (o *Operator) bulkPage(ctx context.Context, by Actor, b Bulk, rows []version, seen map[int64]bool, res *BulkResult) error {
+// bulkPage does a bulk's command to rows. What it met before and could not change is tried again, and counts once.
+func (o *Operator) bulkPage(ctx context.Context, by Actor, b Bulk, rows []version, met meetings, res *BulkResult) error {
 	var allowed []version
 	for _, r := range rows {
-		if seen[r.ID] {
+		over, before := met[r.ID]
+		if over {
 			continue
 		}
-		seen[r.ID] = true
-		res.Matched++
+		if !before {
+			res.Matched++
+		}
+		met[r.ID] = b.DryRun
 		err := o.cfg.Protect(ctx, b.Command, r.Record)
 		protected, is := errors.AsType[*ProtectedError](err)
 		switch {
-		case is && res.Protected == 0:
-			res.Why = protected.Err.Error()
-			fallthrough
 		case is:
+			met[r.ID] = true
 			res.Protected++
+			res.Why = cmp.Or(res.Why, protected.Err.Error())
 		case err != nil:
 			return err
 		default:
@@ -127,5 +194,8 @@ func (o *Operator) bulkPage(ctx context.Context, by Actor, b Bulk, rows []versio
 	}
 	changed, err := o.change(ctx, by, b.Command, allowed, " SKIP LOCKED")
 	res.Changed += len(changed)
+	for _, r := range changed {
+		met[r.ID] = true
+	}
 	return err
 }

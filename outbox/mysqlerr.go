@@ -49,6 +49,12 @@ func IsRetryable(err error) bool {
 	return false
 }
 
+// LacksTable reports whether err says that a table or a column is missing: the schema is older than this program.
+func LacksTable(err error) bool {
+	n := mysqlNumber(err)
+	return n == erNoSuchTable || n == erBadField
+}
+
 // IsOutage reports whether err says that the database is away, full or read only rather than that the statement is wrong: the
 // same will work when that is over.
 func IsOutage(err error) bool {

@@ -132,6 +132,7 @@ func (r *Reconciler) rearm(ctx context.Context, rc *runConn, p *Pass) error {
 	if err == nil {
 		err = rc.walk(ctx, p, `AND broker_epoch < ?`, []any{todo.before}, again)
 	}
+	fed := total + locked
 	if err == nil && todo.ahead > 0 {
 		kind = FoundAhead
 		err = rc.walk(ctx, p, `AND available_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND`, []any{todo.ahead}, again)
@@ -142,12 +143,13 @@ func (r *Reconciler) rearm(ctx context.Context, rc *runConn, p *Pass) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	// The first assignment reads the old rearmed_epoch: MySQL assigns from left to right. Where there was nothing to do, no rest
-	// is needed; where rows were locked, it does not count, and those are tried again after the rest.
+	// is needed, and neither after what another strategy had published ahead: with it goes a broker that may be an empty one, whose epoch is raised
+	// a moment later. Where rows were locked, it does not count, and those are tried again after the rest.
 	counts := locked == 0
 	if _, err := rc.conn.ExecContext(ctx, `UPDATE outbox_meta SET
 			rearms = IF(rearmed_epoch < ?, ?, rearms + ?), rearmed_epoch = ?,
 			rearmed_at = IF(?, UTC_TIMESTAMP(6), rearmed_at)
-		WHERE id = 1 AND rearmed_epoch <= ?`, todo.epoch, counts, counts, todo.epoch, total+locked > 0, todo.epoch); err != nil {
+		WHERE id = 1 AND rearmed_epoch <= ?`, todo.epoch, counts, counts, todo.epoch, fed > 0, todo.epoch); err != nil {
 		return fmt.Errorf("note the re-armed epoch: %w", err)
 	}
 	if total > 0 {

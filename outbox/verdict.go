@@ -158,6 +158,10 @@ func trouble(workers []Peer) string {
 		if !w.Connected && w.Reason == "" && w.Since.IsZero() {
 			continue
 		}
+		// It had only begun to connect when it was last heard of.
+		if !w.Connected && !w.Since.IsZero() && w.SeenAt.Sub(w.Since) < lateFrom {
+			continue
+		}
 		told++
 		switch {
 		case !w.Connected:
@@ -255,7 +259,8 @@ func (l *overdue) note(due time.Time) bool {
 	return is
 }
 
-// oldest is the due time of the row that is available for longest.
+// oldest is the earliest time from which a row waits, of the first of each shard that are late. They come in the order in which they are looked at, and
+// what was repaired has moved back in that.
 func (o *Operator) oldest(ctx context.Context, state State, limit string) (time.Time, error) {
 	var (
 		branches []string
@@ -264,8 +269,8 @@ func (o *Operator) oldest(ctx context.Context, state State, limit string) (time.
 	for _, shard := range everyShard() {
 		// index: due (state, shard, available_at)
 		branches = append(branches, `(SELECT `+micros1970(waitsFrom)+` AS due FROM outbox_messages FORCE INDEX (due)
-			WHERE state = ? AND shard = ? AND available_at < ? ORDER BY available_at LIMIT 1)`)
-		args = append(args, string(state), shard, limit)
+			WHERE state = ? AND shard = ? AND available_at < ? ORDER BY available_at LIMIT ?)`)
+		args = append(args, string(state), shard, limit, retriesLooked)
 	}
 	var due int64
 	err := o.store.sql.QueryRowContext(ctx, `SELECT COALESCE(MIN(due), 0) FROM (`+strings.Join(branches, " UNION ALL ")+`) AS oldest`, args...).Scan(&due)

@@ -10,7 +10,7 @@ import (
 func TestTrouble_SaysWhatIsWrongWithWorkers(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 30, 12, 4, 5, 0, time.UTC)
-	alive := func(h Heartbeat) Peer { return Peer{SeenAt: noon, Heartbeat: h} }
+	alive := func(h Heartbeat) Peer { return Peer{SeenAt: noon.Add(time.Minute), Heartbeat: h} }
 	well := Heartbeat{Connected: true, Since: noon, Queues: []WorkQueue{{Topic: "order.expire", Consumers: 1}}}
 	away := Heartbeat{Since: noon, Reason: "connection refused"}
 	earlier := Heartbeat{Since: noon.Add(-time.Hour), Reason: "no route"}
@@ -23,6 +23,7 @@ func TestTrouble_SaysWhatIsWrongWithWorkers(t *testing.T) {
 		"well":            {[]Peer{alive(well), {Silent: time.Hour}}, ""},
 		"says nothing":    {[]Peer{alive(Heartbeat{})}, ""},
 		"away":            {[]Peer{alive(away)}, "broker unreachable since 12:04 UTC (connection refused)"},
+		"has just begun":  {[]Peer{{SeenAt: noon.Add(time.Second), Heartbeat: away}}, ""},
 		"all away":        {[]Peer{alive(earlier), alive(away)}, "broker unreachable since 12:04 UTC (connection refused)"},
 		"one away":        {[]Peer{alive(well), alive(earlier)}, "1 of 2 workers have no broker since 11:04 UTC (no route)"},
 		"blocked":         {[]Peer{alive(Heartbeat{Connected: true, Blocked: true, Since: noon, Reason: "low on memory"})}, "the broker takes no messages since 12:04 UTC (low on memory)"},

@@ -47,7 +47,7 @@ func (r *repeats) pass(kind string, log *slog.Logger) *slog.Logger {
 	return log
 }
 
-// lacksTables tells whether err says that the database has no tables, and writes that now and then: all parts of the worker have the
+// lacksTables tells whether err says that the database lacks tables, and writes that now and then: all parts of the worker have the
 // same trouble then.
 func (w *Worker) lacksTables(ctx context.Context, err error) bool {
 	if err = orNoTables(err); !errors.Is(err, errNoTables) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -95,6 +96,8 @@ func TestSignals_MadeUpTopicsAreCountedTogether(t *testing.T) {
 	requireSignal(t, w, messages(outbox.Scheduled), 1) // the worker's own, whatever there is
 	requireSignal(t, w, `duebox_messages{state="scheduled",topic="mail"}`, 2)
 	requireSignal(t, w, `duebox_messages{state="scheduled",topic="(others)"}`, madeUp-99)
+	p.exec(t, `UPDATE outbox_messages SET topic = 0xFF22 WHERE topic = 'mail'`) // past every rule
+	require.Equal(t, http.StatusOK, get(t, p.onlooker(t).Routes(), "/metrics", "").Code)
 	require.Equal(t, 102, strings.Count(get(t, w.Routes(), "/metrics", "").Body.String(), `duebox_messages{state="scheduled",`))
 }
 

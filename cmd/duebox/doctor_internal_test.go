@@ -159,7 +159,7 @@ func TestMigrate_ShowsAndTakesBack(t *testing.T) {
 	require.Zero(t, code, stderr)
 	file, found := strings.CutPrefix(strings.TrimSpace(stdout), "taken back: ")
 	require.True(t, found)
-	require.Equal(t, []string{"goose_orders/" + file}, status(1))
+	require.Equal(t, []string{"orders/" + file}, status(1))
 	code, _, stderr = execute(t, env, "migrate")
 	require.Zero(t, code, stderr)
 	require.Empty(t, status(0))

@@ -294,7 +294,7 @@ func TestDuebox_WithoutTablesIsNotReadyAndSaysWhy(t *testing.T) {
 	for _, p := range processes {
 		require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 		require.NoError(t, <-p.ended, "%s", p.stderr.String())
-		require.Contains(t, p.stderr.String(), `"level":"ERROR","msg":"the database has no tables: run duebox migrate"`)
+		require.Contains(t, p.stderr.String(), `"level":"ERROR","msg":"the database lacks tables: run duebox migrate"`)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -144,11 +145,14 @@ func pendingOf(all []database.Migration) (pending, unknown int) {
 	return pending, unknown
 }
 
+// setName is how a migration's set is called here; the table that its migrations are noted in has the name of who made it besides.
+func setName(m database.Migration) string { return strings.TrimPrefix(m.Set, "goose_") }
+
 func printMigrations(w io.Writer, all []database.Migration, asJSON bool) error {
 	if asJSON {
 		list := make([]migrationJSON, len(all))
 		for i, m := range all {
-			list[i] = migrationJSON{Set: m.Set, Version: m.Version, File: m.File}
+			list[i] = migrationJSON{Set: setName(m), Version: m.Version, File: m.File}
 			if !m.Applied.IsZero() {
 				list[i].Applied = &m.Applied
 			}
@@ -164,7 +168,7 @@ func printMigrations(w io.Writer, all []database.Migration, asJSON bool) error {
 		if file == "" {
 			file = fmt.Sprintf("%d, which this build does not know", m.Version)
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", m.Set, file, state) // Flush has the error
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", setName(m), file, state) // Flush has the error
 	}
 	return table.Flush()
 }

@@ -26,7 +26,8 @@ table in the same transaction.
 With --json every command prints what the HTTP API answers below /v1/admin.
 
 Exit codes: 0 done; 1 it went wrong, or with stats --check something is not well; 2 it could not begin: wrong arguments or settings;
-3 there is no such message, it is not in a state for that, or it is protected, and of many: none was changed.`,
+3 there is no such message, it is not in a state for that, or it is protected, be it one of several
+that are named by their ids; and of those that a filter picks: none was changed.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -121,6 +122,7 @@ func (f *filterFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.Key, "key", "", "only messages with this key")
 	flags.StringVar(&f.KeyPrefix, "key-prefix", "", "only messages whose keys begin so")
 	flags.StringVar(&f.state, "state", "", "only messages in this state: scheduled, published, done, canceled or dead")
+	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"scheduled", "published", "done", "canceled", "dead"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	flags.StringVar(&f.from, "due-from", "", "only messages that are due then or later: a time as RFC 3339 writes it, or a duration from now such as -1h")
 	flags.StringVar(&f.to, "due-to", "", "only messages that are due before")
 	flags.StringVar(&f.Error, "error", "", "only messages whose last error has this text in it")
@@ -140,9 +142,22 @@ func (f *filterFlags) filter(c *cobra.Command, d *desk) (outbox.Filter, error) {
 		if err != nil {
 			return f.Filter, err
 		}
+		if at.IsZero() {
+			return f.Filter, fail(cannotBegin, fmt.Errorf("--%s: is in the year 1", t.flag))
+		}
 		*t.into = at
 	}
 	return f.Filter, nil
+}
+
+// whole refuses a flag that was given without a value: it would pick more than was meant.
+func (f *filterFlags) whole(c *cobra.Command) (err error) {
+	for _, name := range []string{"topic", "key", "key-prefix", "state", "due-from", "due-to", "error"} {
+		if flag := c.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" && err == nil {
+			err = fail(cannotBegin, fmt.Errorf("--%s: is empty; leave it out", name))
+		}
+	}
+	return err
 }
 
 // instant reads a time, or a duration from the database's now.

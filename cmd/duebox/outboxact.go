@@ -57,9 +57,9 @@ have moved on meanwhile or somebody has them locked; before that their number is
 
 func (a *acting) run(c *cobra.Command, d *desk, args []string) error {
 	by := outbox.Actor{Name: cmp.Or(a.as, os.Getenv("USER"), userName(), "unknown"), Via: "cli"}
-	if a.Delay = a.in; a.due != "" {
+	if a.Delay = a.in; c.Flags().Changed("due") {
 		at, err := time.Parse(time.RFC3339, a.due)
-		if err != nil {
+		if err != nil || at.IsZero() {
 			return fail(cannotBegin, fmt.Errorf("--due: is %.40q, want a time such as 2026-11-30T18:00:00Z", a.due))
 		}
 		a.DueAt = at
@@ -68,7 +68,12 @@ func (a *acting) run(c *cobra.Command, d *desk, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := a.picks.whole(c); err != nil {
+		return err
+	}
 	switch {
+	case len(args) == 0 && picks.IsZero():
+		return fail(cannotBegin, errors.New("give ids, or pick messages by flags such as --topic or --state"))
 	case len(args) == 0:
 		return a.many(c, d, by, picks)
 	case !picks.IsZero() || a.dryRun:
@@ -136,24 +141,40 @@ func (a *acting) many(c *cobra.Command, d *desk, by outbox.Actor, picks outbox.F
 		return a.tell(c, matched, fail(refused, errors.New("no message was changed")))
 	}
 	if !a.yes {
-		if err := confirm(c, fmt.Sprintf("%s %d messages? [y/N] ", a.Action, allowed)); err != nil {
+		more := ""
+		if matched.Next != "" {
+			more = ", of more"
+		}
+		if err := confirm(c, fmt.Sprintf("%s %d messages%s? [y/N] ", a.Action, allowed, more)); err != nil {
 			return err
 		}
 	}
-	// Of those that were counted, as many as were.
+	// As many as were counted, of those that were there.
 	b.DryRun, b.Began = false, matched.Began
 	done, err := bulk(c, d, by, b, allowed)
-	done.Next = matched.Next
-	if err == nil && done.Changed == 0 {
+	done.Matched, done.Protected, done.Why, done.Next = matched.Matched, matched.Protected, matched.Why, ""
+	switch rest := allowed - done.Changed; {
+	case err != nil:
+	case done.Changed == 0:
 		err = fail(refused, errors.New("no message was changed"))
+	case rest > 0:
+		err = fail(wentWrong, fmt.Errorf("%d others were locked, or had moved on: look at them again", rest))
+	default:
+		done.Next = matched.Next
 	}
 	return a.tell(c, done, err)
 }
 
-// bulk repeats a bulk until it has seen all, or so many that are not protected.
+// bulk repeats a bulk until it has seen all, or has changed so many, or would have.
 func bulk(c *cobra.Command, d *desk, by outbox.Actor, b outbox.Bulk, limit int) (sum outbox.BulkResult, err error) {
-	for sum.Began = b.Began; sum.Matched-sum.Protected < limit; {
-		b.Limit = min(outbox.MaxBulk, limit-(sum.Matched-sum.Protected))
+	done := func() int {
+		if b.DryRun {
+			return sum.Matched - sum.Protected
+		}
+		return sum.Changed
+	}
+	for sum.Began = b.Began; done() < limit; {
+		b.Limit = min(outbox.MaxBulk, limit-done())
 		res, err := d.Bulk(c.Context(), by, b)
 		sum.Matched += res.Matched
 		sum.Changed += res.Changed

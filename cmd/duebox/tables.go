@@ -17,9 +17,9 @@ func askTables(ctx context.Context, pool *sql.DB) error {
 	const noSuchTable = 1146 // of MySQL's and MariaDB's error reference
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	// The tables that a migration makes last, of both sets.
+	// The tables that migrations make last, of both sets; the others are made before.
 	var n int
-	err := pool.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM outbox_unrouted) + EXISTS (SELECT 1 FROM idempotency_keys)`).Scan(&n)
+	err := pool.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM outbox_audit) + EXISTS (SELECT 1 FROM idempotency_keys)`).Scan(&n)
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == noSuchTable {
 		return api.ErrNoTables
 	}
@@ -29,6 +29,6 @@ func askTables(ctx context.Context, pool *sql.DB) error {
 // warnOfTables logs that the tables are missing. The process goes on: it is not ready until somebody has migrated.
 func warnOfTables(ctx context.Context, pool *sql.DB, log *slog.Logger) {
 	if err := askTables(ctx, pool); errors.Is(err, api.ErrNoTables) {
-		log.ErrorContext(ctx, "the database has no tables: run duebox migrate")
+		log.ErrorContext(ctx, "the database lacks tables: run duebox migrate")
 	}
 }

@@ -99,8 +99,8 @@ export async function bulk(filter, changed, names = Object.keys(actions)) {
   if (!confirmed) return
   changed([
     `${plural(result.changed, 'message')} ${result.changed === 1 ? 'has' : 'have'} been ${done[body.action]}.`,
-    result.protected > 0 && `${plural(result.protected, 'other')} stayed: ${result.why}.`,
-    result.matched > result.changed + result.protected && `${number(result.matched - result.changed - result.protected)} had changed meanwhile or were locked.`,
+    kept > 0 && `${plural(kept, 'other')} stayed: ${why}.`,
+    matched - kept > result.changed && `${number(matched - kept - result.changed)} had changed meanwhile or were locked.`,
     more && 'There may be more: do it again.',
   ].filter(Boolean).join(' '))
 }
@@ -108,9 +108,10 @@ export async function bulk(filter, changed, names = Object.keys(actions)) {
 // What came of a bulk so far; those that follow another one are over the same messages.
 const start = (began_at) => ({matched: 0, changed: 0, protected: 0, why: null, more: true, next: '', ...(began_at && {began_at})})
 
-// through does a bulk in as many requests as it takes, until so many messages were in a state for it and not protected, or all were seen.
+// through does a bulk in as many requests as it takes, until it has changed so many messages, or would have, or all were seen.
 async function through(body, sum, limit, calls = Infinity) {
-  for (let left; sum.more && (left = limit - (sum.matched - sum.protected)) > 0 && calls > 0; calls--) {
+  const done = () => body.dry_run ? sum.matched - sum.protected : sum.changed
+  for (let left; sum.more && (left = limit - done()) > 0 && calls > 0; calls--) {
     const where = sum.began_at ? {began_at: sum.began_at, after: sum.next} : {}
     const found = await post('messages/bulk', {...body, ...where, limit: Math.min(perCall, left)})
     for (const name of ['matched', 'changed', 'protected']) sum[name] += found[name]

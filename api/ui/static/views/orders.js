@@ -4,7 +4,13 @@ import {h} from '../dom.js'
 import {choice, field, given, pages, state, table, text} from '../parts.js'
 import {go, link} from '../route.js'
 import {get} from '../server.js'
-import {dash, lateSince, number, when} from '../words.js'
+import {dash, duration, lateSince, number, when} from '../words.js'
+
+// How late an order is, or was when its time was over and it was closed.
+function late(o) {
+  if (o.status === 'pending') return lateSince(Date.parse(o.due_at)) || dash()
+  return o.close_reason === 'timeout' ? duration(Date.parse(o.closed_at) - Date.parse(o.due_at)) : dash()
+}
 
 /** ordersView lists them. */
 export function ordersView({query}) {
@@ -26,7 +32,7 @@ export function ordersView({query}) {
         {name: 'Order', class: 'name', cell: (o) => [h('a', {href: link(['orders', o.no]), class: 'key'}, o.no), h('span', {class: 'block muted'}, o.user)]},
         {name: 'Kind', cell: (o) => o.kind},
         {name: 'Due', class: 'when', cell: (o) => when(o.due_at)},
-        {name: 'Late', class: 'number', cell: (o) => o.status === 'pending' && lateSince(Date.parse(o.due_at)) || dash()},
+        {name: 'Late', class: 'number', cell: late},
         {name: 'Placed', class: 'when', cell: (o) => when(o.created_at)},
         {name: 'Ended', class: 'when', cell: (o) => when(o.paid_at ?? o.closed_at)},
         {name: 'Total', class: 'number', cell: (o) => o.total === undefined ? dash() : h('span', {title: 'in minor units'}, number(o.total))},

@@ -124,7 +124,7 @@ function workers({workers: all}) {
     {name: 'Strategy', cell: (w) => w.strategy ? [w.strategy, w.why && h('span', {class: 'block muted'}, w.why)] : dash()},
     {name: 'Epoch', class: 'number', cell: (w) => w.strategy ? number(w.epoch) : dash()},
     {name: 'Broker', cell: (w) => connection(w)},
-    {name: 'Queues', cell: (w) => w.queues?.length ? h('ul', {class: 'rows'}, w.queues.map((q) => h('li', {}, h('code', {}, q.topic),
+    {name: 'Queues', cell: (w) => w.alive && w.queues?.length ? h('ul', {class: 'rows'}, w.queues.map((q) => h('li', {}, h('code', {}, q.topic),
       ` ${number(q.ready)} ready, `, h('span', {class: q.consumers > 0 ? '' : 'warn'}, plural(q.consumers, 'consumer'))))) : dash()},
   ], all, (w) => w.owner, [h('p', {}, h('strong', {}, 'No worker has been seen.')), h('p', {}, 'Without one nothing is published and nothing takes effect. Start one with ', h('code', {}, 'duebox worker'), '.')]))
 }
