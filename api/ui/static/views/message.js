@@ -38,7 +38,7 @@ export const messageView = ({id}, api) => ({
           ['Id', h('code', {}, m.id)],
           ['Topic', h('a', {href: link('messages', {topic: m.topic})}, m.topic)],
           ['Key', m.key ? h('code', {class: 'key'}, m.key) : dash()],
-          m.key && ordersTopics.includes(m.topic) && ['Order', h('a', {href: link(['orders', m.key])}, m.key)],
+          m.key && ordersTopics.includes(m.topic) && ['Order', h('a', {href: link(['orders', m.key])}, 'Go to the order')],
           ['Generation', number(m.generation)],
           ['Published', m.publishes === 1 ? 'once' : `${number(m.publishes)} times`],
           ['Failed', plural(m.attempts, 'attempt')],
