@@ -94,7 +94,7 @@ func sample(variable string) string {
 	case "AMQP_URL":
 		return "amqp://duebox:secret@rabbitmq:5672/"
 	}
-	return "0123456789abcdef0123456789abcdef"
+	return "0123456789abcdef-of-" + variable
 }
 
 // needs are the settings without which a command does not start.
