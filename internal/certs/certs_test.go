@@ -186,15 +186,19 @@ func TestErrors_NameTheSetting(t *testing.T) {
 	certificate, key := ca.Issue("localhost", time.Now().Add(soon))
 	_, otherKey := ca.Issue("localhost", time.Now().Add(soon))
 	over, overKey := ca.Issue("localhost", time.Now().Add(-time.Minute))
-	missing := filepath.Join(t.TempDir(), "missing")
+	missing, empty, large := filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "large")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	require.NoError(t, os.WriteFile(large, make([]byte, 1<<20+1), 0o600))
 	for problem, files := range map[string][3]string{
-		"K: read a file: open ":                     {certificate, missing, ""},
-		"C: read a file: open ":                     {missing, key, ""},
-		"CA: read a file: open ":                    {certificate, key, missing},
-		"CA: the file holds no certificate in PEM":  {certificate, key, key},
-		"C, K: tls: private key does not match":     {certificate, otherKey, ""},
-		"C, K: tls: failed to find any PEM data":    {"/dev/null", key, ""},
-		"C: the certificate has been over since 20": {over, overKey, ""},
+		"K: read a file: open ":                      {certificate, missing, ""},
+		"C: read a file: open ":                      {missing, key, ""},
+		"CA: read a file: open ":                     {certificate, key, missing},
+		"CA: the file holds no certificate in PEM":   {certificate, key, key},
+		"C, K: tls: private key does not match":      {certificate, otherKey, ""},
+		"C, K: tls: failed to find any PEM data":     {empty, key, ""},
+		"C: read a file: read /dev/null: it is no":   {"/dev/null", key, ""},
+		"K: read a file: read " + large + ": it is ": {certificate, large, ""},
+		"C: the certificate has been over since 20":  {over, overKey, ""},
 	} {
 		_, err := certs.Server(file("C", files[0]), file("K", files[1]), file("CA", files[2]), silent)
 		require.ErrorContains(t, err, problem)

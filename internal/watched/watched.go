@@ -95,14 +95,19 @@ func readFile(path string) ([]byte, error) {
 	if info, err := file.Stat(); err != nil {
 		return nil, fmt.Errorf("read a file: %w", err)
 	} else if !info.Mode().IsRegular() {
-		return nil, errors.New("read a file: " + path + " is no regular file")
+		return nil, unfit(path, "it is no regular file")
 	}
 	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("read a file: %w", err)
 	}
 	if len(content) > maxFile {
-		return nil, errors.New("read a file: " + path + " is larger than 1 MiB")
+		return nil, unfit(path, "it is larger than 1 MiB")
 	}
 	return content, nil
+}
+
+// unfit is an error of a file that cannot be what was meant. Like those of reading it names the path.
+func unfit(path, why string) error {
+	return fmt.Errorf("read a file: %w", &os.PathError{Op: "read", Path: path, Err: errors.New(why)})
 }

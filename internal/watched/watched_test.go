@@ -99,7 +99,7 @@ func TestOpen_RefusesWhatIsNoFile(t *testing.T) {
 		}()
 		select {
 		case err := <-opened:
-			require.EqualError(t, err, "read a file: "+path+" is no regular file")
+			require.EqualError(t, err, "read a file: read "+path+": it is no regular file")
 		case <-time.After(10 * time.Second):
 			t.Fatal("it waits for " + path)
 		}
