@@ -32,26 +32,15 @@ func broken() entry {
 }
 
 func (b *bad) Work(ctx context.Context) error {
-	timer := time.NewTicker(50 * time.Millisecond)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-		if err := b.round(ctx); err != nil && ctx.Err() == nil {
-			b.log.WarnContext(ctx, "round", "error", err)
-		}
-	}
+	return b.every(ctx, 50*time.Millisecond, b.round)
 }
 
-func (b *bad) round(ctx context.Context) error {
+func (b *bad) round(ctx context.Context) (more bool, err error) {
 	const ahead = `SELECT no FROM orders WHERE status = 'pending' AND due_at <= UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND`
 	for kind, micros := range map[bool]int{false: 0, true: 500_000} {
 		due, err := texts(ctx, b.db, ahead, micros)
 		if err != nil {
-			return err
+			return false, err
 		}
 		for _, no := range due {
 			switch how := badness(no); {
@@ -59,13 +48,13 @@ func (b *bad) round(ctx context.Context) error {
 				continue
 			case how == badTwice:
 				if _, err := b.db.ExecContext(ctx, `INSERT INTO journal (order_no, what, at) VALUES (?, 'closed', UTC_TIMESTAMP(6))`, no); err != nil {
-					return err
+					return false, err
 				}
 			}
 			if err := b.closeOne(ctx, no); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
-	return nil
+	return false, nil
 }

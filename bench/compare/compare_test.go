@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func services1(t *testing.T) *services {
+func startAll(t *testing.T) *services {
 	t.Helper()
 	s, err := startServices(t.Context(), os.Stderr)
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func start(t *testing.T, s *services, e entry, number int, timeout time.Duration
 func TestContenders_CloseASimpleOrder(t *testing.T) {
 	t.Parallel()
 	const timeout = 2 * time.Second
-	s := services1(t)
+	s := startAll(t)
 	for i, e := range entries() {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
@@ -79,7 +79,7 @@ func TestContenders_CloseASimpleOrder(t *testing.T) {
 func TestCount_SeesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	const orders, timeout = 200, 2 * time.Second
-	s := services1(t)
+	s := startAll(t)
 	team := start(t, s, broken(), 1, timeout)
 	db, err := team.open()
 	require.NoError(t, err)

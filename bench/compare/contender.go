@@ -45,7 +45,7 @@ type entry struct {
 	open        func(e env) contender
 	// workers is how many processes do the work. None: the API does it in its own.
 	workers int
-	files   []string // its code, for counting lines; what the first holds of others is cut off by marks
+	files   []string // its code, for counting lines
 	needs   string   // what has to be installed beside MySQL
 	sees    string   // what an operator can look at
 	undoes  string   // how a message is withdrawn or moved

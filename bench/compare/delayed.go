@@ -24,7 +24,7 @@ func (q *delayed) declare(ch *amqp091.Channel) error {
 	return ch.QueueBind(q.closing(), "close", q.name+".delay", false, nil)
 }
 
-func (q *delayed) Setup(context.Context) error { return declared(q.amqpURL, q.declare) }
+func (q *delayed) Setup(context.Context) error { return onChannel(q.amqpURL, q.declare) }
 
 func (q *delayed) Placed(ctx context.Context, o order) error {
 	return q.publisher.publish(ctx, q.name+".delay", "close", amqp091.Publishing{Body: []byte(o.No), Headers: amqp091.Table{"x-delay": o.Timeout.Milliseconds()}})

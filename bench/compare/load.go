@@ -13,15 +13,23 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Kinds of orders and their shares. What a kind may stay unpaid is a minute and a half of a second for each second: 10 s stand for 10 min, 30 s for
-// 30 min, 2 min for a day.
+// kinds are those of orders, with their shares.
 func kinds() map[string]float64 { return map[string]float64{"flash": .2, "normal": .6, "presale": .2} }
 
+// usualTimeouts stand for 10 min, 30 min and a day.
 func usualTimeouts(fast bool) map[string]time.Duration {
 	if fast {
 		return map[string]time.Duration{"flash": 4 * time.Second, "normal": 8 * time.Second, "presale": 16 * time.Second}
 	}
 	return map[string]time.Duration{"flash": 10 * time.Second, "normal": 30 * time.Second, "presale": 2 * time.Minute}
+}
+
+// quietTimeouts are those of a contender alone.
+func quietTimeouts(fast bool) map[string]time.Duration {
+	if fast {
+		return map[string]time.Duration{"flash": 2 * time.Second, "normal": 4 * time.Second, "presale": 6 * time.Second}
+	}
+	return map[string]time.Duration{"flash": 5 * time.Second, "normal": 10 * time.Second, "presale": 20 * time.Second}
 }
 
 // paidWithin are quantiles of payment delays, in parts of the time that the order's kind may stay unpaid: of 8,135 orders of a marketplace 9.8 % were paid

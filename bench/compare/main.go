@@ -106,7 +106,7 @@ type results struct {
 	Waiting       int
 	Phases        []string
 	Exchange      string
-	Versions      map[string]string
+	RabbitMQ      string
 	Alone         map[string]alone
 	Together      map[string]map[string]tally // by contender and phase
 	Conserved     map[string]bool
@@ -138,7 +138,7 @@ func (c *comparison) run(ctx context.Context) (found results, err error) {
 	}
 	defer func() { err = errors.Join(err, c.services.Close()) }()
 	found.Exchange = c.services.amqp.Exchange()
-	if found.Versions, err = c.versions(ctx); err != nil {
+	if found.RabbitMQ, err = c.brokerVersion(ctx); err != nil {
 		return found, err
 	}
 	for _, e := range c.entries {
@@ -173,10 +173,9 @@ func (c *comparison) alone(ctx context.Context, e entry) (a alone, err error) {
 }
 
 func (c *comparison) quietRun(ctx context.Context, e entry, a *alone) (t tally, err error) {
-	timeouts := map[string]time.Duration{"flash": 5 * time.Second, "normal": 10 * time.Second, "presale": 20 * time.Second}
+	timeouts := quietTimeouts(c.fast)
 	window, idle := 20*time.Second, 10*time.Second
 	if c.fast {
-		timeouts = map[string]time.Duration{"flash": 2 * time.Second, "normal": 4 * time.Second, "presale": 6 * time.Second}
 		window, idle = 5*time.Second, 3*time.Second
 	}
 	own, err := c.team(ctx, e, "quiet", timeouts)
@@ -328,17 +327,8 @@ func (c *comparison) countTeam(ctx context.Context, t *team, all []phase, found 
 	return err
 }
 
-// versions are those of the servers, as they say them.
-func (c *comparison) versions(ctx context.Context) (map[string]string, error) {
-	all := map[string]string{}
-	for name, eval := range map[string]string{
-		"RabbitMQ": `element(2, application:get_key(rabbit, vsn)).`,
-	} {
-		text, err := c.services.amqp.Eval(ctx, eval)
-		if err != nil {
-			return nil, err
-		}
-		all[name] = strings.Trim(strings.TrimSpace(text), `"`)
-	}
-	return all, nil
+// brokerVersion is what the broker says of itself.
+func (c *comparison) brokerVersion(ctx context.Context) (string, error) {
+	text, err := c.services.amqp.Eval(ctx, "element(2, application:get_key(rabbit, vsn)).")
+	return strings.Trim(strings.TrimSpace(text), `"`), err
 }

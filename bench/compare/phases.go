@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -40,14 +41,14 @@ func phases(orders int, fast bool) []phase {
 		{name: "calm", title: "nothing happens"},
 		{name: "burst", title: "a quarter of all orders is due in one second", change: together},
 		{name: "race", title: "each order is paid when it is due", change: paidWhenDue},
-		{name: "broker-restart", title: "broker: clean restart", fault: restart(func(f *field) server3 { return f.services.amqp })},
-		{name: "broker-kill", title: "broker: kill -9", fault: kill(func(f *field) server3 { return f.services.amqp })},
-		{name: "broker-wipe", title: "broker: data wiped", fault: wipe(func(f *field) server3 { return f.services.amqp })},
-		{name: "redis-restart", title: "Redis: clean restart", fault: restart(func(f *field) server3 { return f.services.redis })},
-		{name: "redis-kill", title: "Redis: kill -9", fault: kill(func(f *field) server3 { return f.services.redis })},
-		{name: "redis-wipe", title: "Redis: data wiped", fault: wipe(func(f *field) server3 { return f.services.redis })},
-		{name: "database-restart", title: "database: clean restart", fault: restart(func(f *field) server3 { return f.services.db })},
-		{name: "database-kill", title: "database: kill -9", fault: kill(func(f *field) server3 { return f.services.db })},
+		{name: "broker-restart", title: "broker: clean restart", fault: restart(func(f *field) victim { return f.services.amqp })},
+		{name: "broker-kill", title: "broker: kill -9", fault: kill(func(f *field) victim { return f.services.amqp })},
+		{name: "broker-wipe", title: "broker: data wiped", fault: wipe(func(f *field) victim { return f.services.amqp })},
+		{name: "redis-restart", title: "Redis: clean restart", fault: restart(func(f *field) victim { return f.services.redis })},
+		{name: "redis-kill", title: "Redis: kill -9", fault: kill(func(f *field) victim { return f.services.redis })},
+		{name: "redis-wipe", title: "Redis: data wiped", fault: wipe(func(f *field) victim { return f.services.redis })},
+		{name: "database-restart", title: "database: clean restart", fault: restart(func(f *field) victim { return f.services.db })},
+		{name: "database-kill", title: "database: kill -9", fault: kill(func(f *field) victim { return f.services.db })},
 		{name: "worker-restart", title: "worker: clean restart", fault: workers(false, 0)},
 		{name: "worker-kill", title: "worker: kill -9", fault: workers(true, 0)},
 		{name: "worker-down", title: "worker: down while orders come due", fault: workers(true, down(fast))},
@@ -79,25 +80,25 @@ func down(fast bool) time.Duration {
 	return 20 * time.Second
 }
 
-// server3 is a server that can be hurt.
-type server3 interface {
+// victim is a server that can be hurt.
+type victim interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
 	Kill() error
 	Wipe() error
 }
 
-func restart(of func(f *field) server3) func(ctx context.Context, f *field) error {
+func restart(of func(f *field) victim) func(ctx context.Context, f *field) error {
 	return func(ctx context.Context, f *field) error {
 		return errors.Join(of(f).Stop(ctx), of(f).Start(ctx))
 	}
 }
 
-func kill(of func(f *field) server3) func(ctx context.Context, f *field) error {
+func kill(of func(f *field) victim) func(ctx context.Context, f *field) error {
 	return func(ctx context.Context, f *field) error { return errors.Join(of(f).Kill(), of(f).Start(ctx)) }
 }
 
-func wipe(of func(f *field) server3) func(ctx context.Context, f *field) error {
+func wipe(of func(f *field) victim) func(ctx context.Context, f *field) error {
 	return func(ctx context.Context, f *field) error { return errors.Join(of(f).Wipe(), of(f).Start(ctx)) }
 }
 
@@ -170,7 +171,7 @@ func (f *field) each(do func(t *team) error) error {
 
 // run runs a phase until everything in it should be over.
 func (f *field) run(ctx context.Context, p phase, timeouts map[string]time.Duration, settle time.Duration) error {
-	r := rand.New(rand.NewPCG(f.seed, uint64(len(p.name))*1_000_003+uint64(p.name[0]))) //nolint:gosec // draws orders, guards nothing
+	r := rand.New(rand.NewPCG(f.seed, uint64(crc32.ChecksumIEEE([]byte(p.name))))) //nolint:gosec // draws orders, guards nothing
 	longest := slices.Max(slices.Collect(maps.Values(timeouts)))
 	sales := plan(r, p.name, p.orders, p.window, timeouts, longest)
 	begun := time.Now().Add(time.Second)

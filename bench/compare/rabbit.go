@@ -97,31 +97,24 @@ func consume(ctx context.Context, e env, queue string, declare func(ch *amqp091.
 }
 
 func consumeOnce(ctx context.Context, url, queue string, declare func(ch *amqp091.Channel) error, take func(ctx context.Context, body string) error) error {
-	conn, err := dial(url)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	ch, err := conn.Channel()
-	if err != nil {
-		return err
-	}
-	if err := declare(ch); err != nil {
-		return err
-	}
-	if err := ch.Qos(50, 0, false); err != nil {
-		return err
-	}
-	deliveries, err := ch.ConsumeWithContext(ctx, queue, "", false, false, false, false, nil)
-	if err != nil {
-		return err
-	}
-	return each(ctx, 8, deliveries, func(d amqp091.Delivery) {
-		if err := take(ctx, string(d.Body)); err != nil {
-			_ = d.Nack(false, true)
-			return
+	return onChannel(url, func(ch *amqp091.Channel) error {
+		if err := declare(ch); err != nil {
+			return err
 		}
-		_ = d.Ack(false)
+		if err := ch.Qos(50, 0, false); err != nil {
+			return err
+		}
+		deliveries, err := ch.ConsumeWithContext(ctx, queue, "", false, false, false, false, nil)
+		if err != nil {
+			return err
+		}
+		return each(ctx, 8, deliveries, func(d amqp091.Delivery) {
+			if err := take(ctx, string(d.Body)); err != nil {
+				_ = d.Nack(false, true)
+				return
+			}
+			_ = d.Ack(false)
+		})
 	})
 }
 
@@ -133,8 +126,8 @@ func (e env) declareClosing(ch *amqp091.Channel) error {
 	return err
 }
 
-// declared makes something on a connection of its own. An error ends its channel only.
-func declared(url string, declare func(ch *amqp091.Channel) error) error {
+// onChannel does something on a connection of its own.
+func onChannel(url string, do func(ch *amqp091.Channel) error) error {
 	conn, err := dial(url)
 	if err != nil {
 		return err
@@ -144,5 +137,5 @@ func declared(url string, declare func(ch *amqp091.Channel) error) error {
 	if err != nil {
 		return err
 	}
-	return declare(ch)
+	return do(ch)
 }

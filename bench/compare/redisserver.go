@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -22,9 +23,9 @@ type redisServer struct {
 }
 
 func startRedis(ctx context.Context, dir string) (*redisServer, error) {
-	program := "/usr/bin/redis-server"
-	if _, err := os.Stat(program); err != nil {
-		return nil, fmt.Errorf("redis is not installed (scripts/setup.sh compare): %w", err)
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, fmt.Errorf("redis is not installed (run scripts/setup.sh): %w", err)
 	}
 	address, err := child.FreeAddress(ctx)
 	if err != nil {

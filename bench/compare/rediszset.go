@@ -30,42 +30,27 @@ func (s *sortedSet) Placed(ctx context.Context, o order) error {
 }
 
 func (s *sortedSet) Work(ctx context.Context) error {
-	timer := time.NewTicker(time.Second)
-	defer timer.Stop()
-	for {
-		n, err := s.page(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "poll", "error", err)
-		}
-		if n == zsetPage && err == nil {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-	}
+	return s.every(ctx, time.Second, s.page)
 }
 
-func (s *sortedSet) page(ctx context.Context) (int, error) {
+func (s *sortedSet) page(ctx context.Context) (more bool, err error) {
 	over, err := s.client.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key: zset, ByScore: true, Start: "-inf", Stop: strconv.FormatInt(time.Now().UnixMilli(), 10), Count: zsetPage,
 	}).Result()
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	for _, no := range over {
 		removed, err := s.client.ZRem(ctx, zset, no).Result()
 		if err != nil {
-			return 0, fmt.Errorf("remove %s: %w", no, err)
+			return false, fmt.Errorf("remove %s: %w", no, err)
 		}
 		if removed == 0 {
 			continue
 		}
 		if err := s.closeOne(ctx, no); err != nil {
-			return 0, err
+			return false, err
 		}
 	}
-	return len(over), nil
+	return len(over) == zsetPage, nil
 }

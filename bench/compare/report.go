@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,10 +57,10 @@ Written by `+"`%s`"+` (%.0f minutes), from what it counted; do not edit. Each co
 those who recommend it describe it. All have the same shop: an order is closed by one UPDATE that asks for its status, so that whoever is told twice
 closes once. What became of the orders is read from the shop's tables, by queries that know nothing of the contenders.
 
-* **Alone**: %d orders of each contender while no other runs, unpaid for 5, 10 or 20 s. Lateness is the commit of the closing minus the due time, by the database's clock.
-* **Together**: %d orders of each contender, all contenders beside each other on one machine, so that one fault meets all. 10 s, 30 s and 2 min stand for 10 min, 30 min
-  and a day; payment delays follow the quantiles of 8,135 real orders. Lateness under faults includes the time that the fault takes.
-* RabbitMQ %s, MariaDB with `+"`innodb_flush_log_at_trx_commit=1`"+`, Redis with its own default settings (snapshots, no append-only file). `, command, p.Minutes, p.Quiet, p.Orders, p.Versions["RabbitMQ"])
+* **Alone**: %d orders of each contender while no other runs, unpaid for %s. Lateness is the commit of the closing minus the due time, by the database's clock.
+* **Together**: %d orders of each contender, all contenders beside each other on one machine, so that one fault meets all. %s stand for 10 min,
+  30 min and a day; payment delays follow the quantiles of 8,135 real orders. Lateness under faults includes the time that the fault takes.
+* RabbitMQ %s, MariaDB with `+"`innodb_flush_log_at_trx_commit=1`"+`, Redis with its own default settings (snapshots, no append-only file). `, command, p.Minutes, p.Quiet, listed(quietTimeouts(p.Fast)), p.Orders, listed(usualTimeouts(p.Fast)), p.RabbitMQ)
 	if p.Exchange != "plugin" {
 		p.say(`The delayed exchange
   is a stand-in for the plugin, which keeps messages as the plugin does: on disk at a clean stop, and nowhere after kill -9.`)
@@ -176,6 +177,15 @@ func (p *page) guide() {
 		p.say(" It lost nothing either: with a few thousand orders a day, and when %s of lateness is fine, that is enough.", short(p.Alone[least.name].Tally.P99))
 	}
 	p.say("\n")
+}
+
+// listed are timeouts, from the shortest.
+func listed(timeouts map[string]time.Duration) string {
+	var all []string
+	for _, d := range slices.Sorted(maps.Values(timeouts)) {
+		all = append(all, d.String())
+	}
+	return strings.Join(all, ", ")
 }
 
 // short is a duration to three digits.

@@ -12,29 +12,18 @@ type scan struct {
 }
 
 func (s *scan) Work(ctx context.Context) error {
-	timer := time.NewTicker(time.Second)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-		if err := s.round(ctx); err != nil {
-			s.log.WarnContext(ctx, "scan", "error", err)
-		}
-	}
+	return s.every(ctx, time.Second, s.round)
 }
 
-func (s *scan) round(ctx context.Context) error {
+func (s *scan) round(ctx context.Context) (more bool, err error) {
 	due, err := texts(ctx, s.db, `SELECT no FROM orders WHERE status = 'pending' AND due_at <= UTC_TIMESTAMP(6)`)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, no := range due {
 		if err := s.closeOne(ctx, no); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return false, nil
 }

@@ -21,25 +21,10 @@ func (s *pagedScan) Setup(ctx context.Context) error {
 }
 
 func (s *pagedScan) Work(ctx context.Context) error {
-	timer := time.NewTicker(time.Second)
-	defer timer.Stop()
-	for {
-		n, err := s.page(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "scan", "error", err)
-		}
-		if n == scanPage {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-	}
+	return s.every(ctx, time.Second, s.page)
 }
 
-func (s *pagedScan) page(ctx context.Context) (n int, err error) {
+func (s *pagedScan) page(ctx context.Context) (more bool, err error) {
 	err = s.in(ctx, func(tx *sql.Tx) error {
 		due, err := texts(ctx, tx, `SELECT no FROM orders FORCE INDEX (by_due) WHERE status = 'pending' AND due_at <= UTC_TIMESTAMP(6)
 			ORDER BY due_at LIMIT ? FOR UPDATE SKIP LOCKED`, scanPage)
@@ -51,8 +36,8 @@ func (s *pagedScan) page(ctx context.Context) (n int, err error) {
 				return err
 			}
 		}
-		n = len(due)
+		more = len(due) == scanPage
 		return nil
 	})
-	return n, err
+	return more, err
 }

@@ -24,7 +24,7 @@ func (q *ttlMessages) declare(ch *amqp091.Channel) error {
 	return err
 }
 
-func (q *ttlMessages) Setup(context.Context) error { return declared(q.amqpURL, q.declare) }
+func (q *ttlMessages) Setup(context.Context) error { return onChannel(q.amqpURL, q.declare) }
 
 func (q *ttlMessages) Placed(ctx context.Context, o order) error {
 	return q.publisher.publish(ctx, "", q.name+".wait", amqp091.Publishing{Body: []byte(o.No), Expiration: strconv.FormatInt(o.Timeout.Milliseconds(), 10)})

@@ -22,7 +22,7 @@ func (q *ttlQueues) declare(ch *amqp091.Channel) error {
 		return err
 	}
 	for kind, timeout := range q.timeouts {
-		err := declared(q.amqpURL, func(ch *amqp091.Channel) error {
+		err := onChannel(q.amqpURL, func(ch *amqp091.Channel) error {
 			_, err := ch.QueueDeclare(q.name+".wait."+kind, true, false, false, false, amqp091.Table{
 				"x-message-ttl": timeout.Milliseconds(), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": q.closing(),
 			})
@@ -37,7 +37,7 @@ func (q *ttlQueues) declare(ch *amqp091.Channel) error {
 	return nil
 }
 
-func (q *ttlQueues) Setup(context.Context) error { return declared(q.amqpURL, q.declare) }
+func (q *ttlQueues) Setup(context.Context) error { return onChannel(q.amqpURL, q.declare) }
 
 func (q *ttlQueues) Placed(ctx context.Context, o order) error {
 	return q.publisher.publish(ctx, "", q.name+".wait."+o.Kind, amqp091.Publishing{Body: []byte(o.No), Timestamp: time.Now()})
