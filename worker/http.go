@@ -13,11 +13,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/duebox/duebox/internal/certs"
 	"github.com/duebox/duebox/internal/loopback"
+	"github.com/duebox/duebox/outbox"
 )
 
 const (
@@ -150,8 +150,7 @@ func (w *Worker) askDatabase(ctx context.Context) error {
 
 // orNoTables is err, or errNoTables if that is what err says.
 func orNoTables(err error) error {
-	const noSuchTable = 1146 // of MySQL's and MariaDB's error reference
-	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == noSuchTable {
+	if outbox.LacksTable(err) {
 		return errNoTables
 	}
 	return err

@@ -7,20 +7,18 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/duebox/duebox/api"
+	"github.com/duebox/duebox/outbox"
 )
 
 // askTables returns nil if the database answers and has the tables, and api.ErrNoTables if it answers and has not.
 func askTables(ctx context.Context, pool *sql.DB) error {
-	const noSuchTable = 1146 // of MySQL's and MariaDB's error reference
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	// The tables that migrations make last, of both sets; the others are made before.
 	var n int
 	err := pool.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM outbox_audit) + EXISTS (SELECT 1 FROM idempotency_keys)`).Scan(&n)
-	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == noSuchTable {
+	if outbox.LacksTable(err) {
 		return api.ErrNoTables
 	}
 	return err

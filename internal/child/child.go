@@ -1,5 +1,5 @@
 // Package child runs programs that must not outlive the one that starts them: they are killed with it, also when that is
-// killed itself. It serves the demo and the chaos suite, which run the api and the worker as processes.
+// killed itself. It serves the demo, the chaos suite and the comparison, which run what they look at as processes.
 package child
 
 import (

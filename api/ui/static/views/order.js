@@ -12,14 +12,14 @@ export const orderView = ({id: no}) => ({
   name: 'order',
   load: () => get(`orders/${encodeURIComponent(no)}`),
   render: (found) => {
-    const {order} = found, messages = Object.values(found.messages).filter(Boolean)
+    const {order} = found, late = order.status === 'pending' && lateSince(Date.parse(order.due_at)), messages = Object.values(found.messages).filter(Boolean)
     return [
       h('p', {class: 'crumbs'}, h('a', {href: link('orders')}, 'Orders'), h('span', {'aria-hidden': 'true'}, ' / '), order.user),
       h('h1', {class: 'key'}, order.no),
       h('p', {class: 'now', id: 'state'}, state(order.status), h('span', {class: 'muted'}, order.close_reason ? `closed by ${order.close_reason}` : stateText(order.status))),
       h('div', {class: 'grid'},
         h('section', {class: 'card', id: 'facts'}, h('h2', {}, 'What is known'),
-          facts(['Due', when(order.due_at)], order.status === 'pending' && lateSince(Date.parse(order.due_at)) && ['Late', lateSince(Date.parse(order.due_at))], ['Placed', when(order.created_at)], ['Reminded', when(order.reminded_at)], ['Paid', when(order.paid_at)], ['Closed', when(order.closed_at)],
+          facts(['Due', when(order.due_at)], late && ['Late', late], ['Placed', when(order.created_at)], ['Reminded', when(order.reminded_at)], ['Paid', when(order.paid_at)], ['Closed', when(order.closed_at)],
             ['User', h('a', {href: link('orders', {user: order.user})}, order.user)], ['Kind', order.kind],
             ['Total', `${number(order.total)} minor units`], order.refunded > 0 && ['To refund', `${number(order.refunded)} minor units`])),
         h('section', {class: 'card plainlist', id: 'messages'}, h('h2', {}, 'Its messages'),
