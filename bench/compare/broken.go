@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// bad is a contender that loses, repeats and is early on purpose, for one order in ten each, by its number: what the comparison counts is checked
+// bad is a contender that loses, repeats, asks again and is early on purpose, for one order in ten each, by its number: what the comparison counts is checked
 // with it.
 type bad struct {
 	plainly
@@ -16,6 +16,7 @@ type bad struct {
 const (
 	badLost = iota
 	badTwice
+	badAgain
 	badEarly
 	badKinds = 10
 )
@@ -53,6 +54,11 @@ func (b *bad) round(ctx context.Context) (more bool, err error) {
 			}
 			if err := b.closeOne(ctx, no); err != nil {
 				return false, err
+			}
+			if badness(no) == badAgain {
+				if err := b.closeOne(ctx, no); err != nil {
+					return false, err
+				}
 			}
 		}
 	}

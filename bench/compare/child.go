@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -25,13 +26,18 @@ type settings struct {
 	Setup     bool                     `json:"setup"`
 	Address   string                   `json:"address"`
 	DSN       string                   `json:"dsn"`
+	Pen       string                   `json:"pen"` // a DSN too: of the comparison
 	AMQP      string                   `json:"amqp"`
 	Redis     string                   `json:"redis"`
 	RedisDB   int                      `json:"redis_db"`
 	Timeouts  map[string]time.Duration `json:"timeouts"`
 }
 
-const settingsVariable = "COMPARE_SETTINGS"
+const (
+	settingsVariable = "COMPARE_SETTINGS"
+	// A process is asked here to give back the memory that it does not use, before its memory is measured.
+	restPath = "/rest"
+)
 
 // runChild is a process of a contender, until ctx ends.
 func runChild(ctx context.Context, text string) error {
@@ -50,8 +56,14 @@ func runChild(ctx context.Context, text string) error {
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(20)
 	db.SetMaxIdleConns(20)
+	pen, err := sql.Open("mysql", s.Pen)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = pen.Close() }()
+	in := shop{db, pen}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	c := e.open(env{shop: shop{db}, name: s.Instance, amqpURL: s.AMQP, redis: s.Redis, redisDB: s.RedisDB, timeouts: s.Timeouts, log: log})
+	c := e.open(env{shop: in, name: s.Instance, amqpURL: s.AMQP, redis: s.Redis, redisDB: s.RedisDB, timeouts: s.Timeouts, log: log})
 	if opened, ok := c.(interface{ open() error }); ok {
 		if err := opened.open(); err != nil {
 			return err
@@ -64,7 +76,7 @@ func runChild(ctx context.Context, text string) error {
 	if s.Work {
 		g.Go(func() error { return c.Work(ctx) })
 	}
-	g.Go(func() error { return serve(ctx, s.Address, server{shop{db}, c, log}.handler(s.API)) })
+	g.Go(func() error { return serve(ctx, s.Address, server{in, c, log}.handler(s.API)) })
 	return g.Wait()
 }
 
@@ -88,6 +100,7 @@ type server struct {
 func (s server) handler(api bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	mux.HandleFunc("POST "+restPath, func(http.ResponseWriter, *http.Request) { debug.FreeOSMemory() })
 	if api {
 		mux.HandleFunc("POST /place", s.answer(s.placeOne))
 		mux.HandleFunc("POST /pay", s.answer(s.payOne))

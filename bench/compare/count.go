@@ -11,11 +11,14 @@ import (
 // tally is what became of the orders of a phase.
 type tally struct {
 	Placed, Paid, Closed int
-	Never                int // pending, although its time is over
-	Early                int // closings before the due time
-	Twice                int // orders that were closed more than once
-	Both                 int // orders that were paid and closed
-	P50, P99, Max        time.Duration
+	Never                int           // pending, although its time is over
+	Early                int           // closings before the due time
+	Twice                int           // orders that were closed more than once
+	Again                int           // times that a contender asked to close what it had closed
+	Vain                 int           // times that it asked to close what was paid
+	Both                 int           // orders that were paid and closed
+	First, P50, P99, Max time.Duration // lateness
+	Drained              time.Duration // from the first due time to the last closing, of those that were closed
 }
 
 // count reads from a contender's shop what became of the orders of a phase; empty: of all phases.
@@ -33,6 +36,12 @@ func count(ctx context.Context, db *sql.DB, phase string) (t tally, err error) {
 	const happened = " AND (SELECT COUNT(*) FROM journal AS j WHERE j.order_no = o.no AND j.what = 'closed') "
 	one(&t.Twice, "SELECT COUNT(*)"+of+happened+"> 1")
 	one(&t.Both, "SELECT COUNT(*)"+of+happened+"> 0 AND EXISTS (SELECT 1 FROM journal AS p WHERE p.order_no = o.no AND p.what = 'paid')")
+	const vain = "SELECT COUNT(*) FROM orders AS o JOIN journal AS j ON j.order_no = o.no WHERE (o.phase = ? OR ? = '') AND j.what = 'in vain' AND o.status = "
+	one(&t.Again, vain+"'closed'")
+	one(&t.Vain, vain+"'paid'")
+	var micros int
+	one(&micros, "SELECT COALESCE(TIMESTAMPDIFF(MICROSECOND, MIN(o.due_at), MAX(c.at)), 0) FROM orders AS o JOIN journal AS c ON c.order_no = o.no AND c.what = 'closed' WHERE (o.phase = ? OR ? = '')")
+	t.Drained = time.Duration(micros) * time.Microsecond
 	if err != nil {
 		return t, fmt.Errorf("count orders: %w", err)
 	}
@@ -45,7 +54,7 @@ func count(ctx context.Context, db *sql.DB, phase string) (t tally, err error) {
 			t.Early++
 		}
 	}
-	t.P50, t.P99, t.Max = quantile(late, .5), quantile(late, .99), late[len(late)-1]
+	t.First, t.P50, t.P99, t.Max = late[0], quantile(late, .5), quantile(late, .99), late[len(late)-1]
 	return t, nil
 }
 

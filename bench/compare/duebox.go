@@ -57,10 +57,10 @@ func (d *due) Paying(ctx context.Context, tx *sql.Tx, no string) error {
 
 func (d *due) Work(ctx context.Context) error {
 	w, err := worker.New(d.gorm, d.amqpURL, nil, worker.Config{
-		HTTPAddr: "127.0.0.1:0", Namespace: d.name, Strategy: d.strategy, Tiers: slices.Sorted(maps.Values(d.timeouts)), Log: d.log,
+		HTTPAddr: "127.0.0.1:0", Namespace: d.name, Strategy: d.strategy, Tiers: slices.Compact(slices.Sorted(maps.Values(d.timeouts))), Log: d.log,
 		BatchEffects: map[string]worker.BatchEffect{expire: func(ctx context.Context, tx *gorm.DB, ds []outbox.Delivery) error {
 			for _, delivery := range ds {
-				if _, err := d.close(ctx, tx.Statement.ConnPool, delivery.Key); err != nil {
+				if err := d.close(ctx, tx.Statement.ConnPool, delivery.Key); err != nil {
 					return err
 				}
 			}

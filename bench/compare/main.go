@@ -33,9 +33,10 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
 	fast := flags.Bool("fast", false, "2,000 orders and two faults")
 	only := flags.String("only", "", "contenders, with commas between them; default all")
+	parts := flags.String("phases", "", "parts of the timeline, with commas between them; default all, with -fast four")
 	docs := flags.String("docs", "", "write comparison.md and its plots into this `DIR`")
 	orders := flags.Int("orders", 20_000, "orders of each contender")
-	quiet := flags.Int("quiet", 2000, "orders of each contender in its run alone")
+	quiet := flags.Int("quiet", 2000, "orders of each contender in its run alone; 0: no such run")
 	waiting := flags.Int("waiting", 20_000, "orders that wait while memory is measured")
 	lines := flags.String("lines", "", "with -docs: measure nothing, take the results in `FILE`")
 	if err := flags.Parse(args); err != nil {
@@ -53,7 +54,14 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	} else {
 		c := comparison{fast: *fast, orders: *orders, quiet: *quiet, waiting: *waiting, log: log}
 		if *fast {
+			c.phases = []string{"calm", "burst", "broker-kill", "worker-down"}
 			c.orders, c.quiet, c.waiting = min(c.orders, 2000), min(c.quiet, 300), min(c.waiting, 2000)
+		}
+		if *parts != "" {
+			c.phases = strings.Split(*parts, ",")
+			if known := phases(c.orders, c.fast, c.phases); len(known) != len(c.phases) {
+				return fmt.Errorf("-phases %s: there are %s", *parts, phaseNames())
+			}
 		}
 		for _, e := range entries() {
 			if *only == "" || slices.Contains(strings.Split(*only, ","), e.name) {
@@ -92,6 +100,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 type comparison struct {
 	entries                []entry
 	fast                   bool
+	phases                 []string // empty: all
 	orders, quiet, waiting int
 	log                    io.Writer
 
@@ -117,8 +126,9 @@ type results struct {
 // alone is what was measured of a contender while no other ran.
 type alone struct {
 	Tally                  tally
-	IdlePerS               float64 // statements
-	PerOrder, RowsPerOrder float64 // statements, and rows read, of an order from placing to its end
+	IdlePerS, IdleRowsPerS float64 // statements, and rows read, while nothing waits, beside Quiet finished orders
+	BusyPerS               float64 // statements, while orders are placed, paid and closed
+	PerOrder, RowsPerOrder float64 // of an order from placing to its end, beyond what is idle
 	Broker, Redis, Process float64 // bytes more, for each 100,000 orders that wait
 }
 
@@ -144,6 +154,9 @@ func (c *comparison) run(ctx context.Context) (found results, err error) {
 	for _, e := range c.entries {
 		if found.Lines[e.name], err = linesOf(e.files); err != nil {
 			return found, err
+		}
+		if c.quiet == 0 {
+			continue
 		}
 		if found.Alone[e.name], err = c.alone(ctx, e); err != nil {
 			return found, fmt.Errorf("%s alone: %w", e.name, err)
@@ -174,9 +187,9 @@ func (c *comparison) alone(ctx context.Context, e entry) (a alone, err error) {
 
 func (c *comparison) quietRun(ctx context.Context, e entry, a *alone) (t tally, err error) {
 	timeouts := quietTimeouts(c.fast)
-	window, idle := 20*time.Second, 10*time.Second
+	window, idle := quietWindow(c.fast), 10*time.Second
 	if c.fast {
-		window, idle = 5*time.Second, 3*time.Second
+		idle = 3 * time.Second
 	}
 	own, err := c.team(ctx, e, "quiet", timeouts)
 	if err != nil {
@@ -195,14 +208,6 @@ func (c *comparison) quietRun(ctx context.Context, e entry, a *alone) (t tally, 
 	if err != nil {
 		return t, err
 	}
-	if err := sleepUntil(ctx, time.Now().Add(idle)); err != nil {
-		return t, err
-	}
-	rested, err := used(ctx, db, own.instance)
-	if err != nil {
-		return t, err
-	}
-	a.IdlePerS = rested.minus(before).Statements / idle.Seconds()
 	f := &field{services: c.services, teams: []*team{own}, fast: c.fast, seed: seed, say: c.say}
 	started := time.Now()
 	if err := f.run(ctx, phase{name: "quiet", title: "alone", orders: c.quiet, window: window}, timeouts, 5*time.Second); err != nil {
@@ -212,12 +217,31 @@ func (c *comparison) quietRun(ctx context.Context, e entry, a *alone) (t tally, 
 	if err != nil {
 		return t, err
 	}
-	spent := worked.minus(rested)
-	spent.Statements -= a.IdlePerS * time.Since(started).Seconds()
+	busy := time.Since(started).Seconds()
+	if err := sleepUntil(ctx, time.Now().Add(idle)); err != nil {
+		return t, err
+	}
+	rested, err := used(ctx, db, own.instance)
+	if err != nil {
+		return t, err
+	}
+	calm := rested.minus(worked)
+	a.IdlePerS, a.IdleRowsPerS = calm.Statements/idle.Seconds(), calm.Rows/idle.Seconds()
+	spent := worked.minus(before)
+	a.BusyPerS = spent.Statements / busy
+	spent = spent.minus(usage{a.IdlePerS * busy, 0})
 	a.PerOrder, a.RowsPerOrder = spent.Statements/float64(c.quiet), spent.Rows/float64(c.quiet)
 	t, err = count(ctx, db, "quiet")
 	c.say("%s alone: p50 %v, p99 %v, max %v, never %d", e.name, t.P50, t.P99, t.Max, t.Never)
 	return t, err
+}
+
+// quietWindow is how long orders are placed of a contender alone.
+func quietWindow(fast bool) time.Duration {
+	if fast {
+		return 5 * time.Second
+	}
+	return 20 * time.Second
 }
 
 const seed = 7
@@ -230,23 +254,25 @@ func (c *comparison) memory(ctx context.Context, e entry, a *alone) error {
 		return err
 	}
 	defer own.Stop()
-	before, err := c.held(ctx, own)
-	if err != nil {
-		return err
-	}
-	sales := make([]sale, c.waiting)
+	const warm = 500 // orders, after which connections and buffers are there
+	sales := make([]sale, warm+c.waiting)
 	for i := range sales {
 		sales[i].order = order{No: fmt.Sprintf("wait-%05d", i), Phase: "wait", Kind: "normal", SKU: i % products, Quantity: 1, Timeout: time.Hour}
 	}
-	if err := newClient(own).sell(ctx, time.Now(), sales); err != nil {
-		return err
-	}
-	if err := sleepUntil(ctx, time.Now().Add(2*time.Second)); err != nil {
-		return err
-	}
-	after, err := c.held(ctx, own)
-	if err != nil {
-		return err
+	client := newClient(own)
+	after := [3]float64{}
+	before := after
+	for _, part := range [][]sale{sales[:warm], sales[warm:]} {
+		if err := client.sell(ctx, time.Now(), part); err != nil {
+			return err
+		}
+		if err := sleepUntil(ctx, time.Now().Add(3*time.Second)); err != nil {
+			return err
+		}
+		before = after
+		if after, err = c.held(ctx, own); err != nil {
+			return err
+		}
 	}
 	share := 100_000 / float64(c.waiting)
 	a.Broker, a.Redis, a.Process = share*(after[0]-before[0]), share*(after[1]-before[1]), share*(after[2]-before[2])
@@ -266,7 +292,7 @@ func (c *comparison) held(ctx context.Context, t *team) (all [3]float64, err err
 	if all[1], err = c.services.redis.memory(ctx); err != nil {
 		return all, err
 	}
-	all[2], err = t.memory()
+	all[2], err = t.memory(ctx)
 	return all, err
 }
 
@@ -282,7 +308,7 @@ func (c *comparison) together(ctx context.Context, found *results) error {
 		}
 		f.teams = append(f.teams, t)
 	}
-	all := phases(c.orders, c.fast)
+	all := phases(c.orders, c.fast, c.phases)
 	for _, p := range all {
 		c.say("%s: %s", p.name, p.title)
 		found.Phases = append(found.Phases, p.name)

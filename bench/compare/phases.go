@@ -9,6 +9,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,12 +36,15 @@ type phase struct {
 	change func(sales []sale, p *phase, timeouts map[string]time.Duration, number int)
 }
 
+// burst is the phase that has the most to close at once.
+const burst = "burst"
+
 // phases are the timeline, of about so many orders in all.
-func phases(orders int, fast bool) []phase {
-	const burst = 4 // the burst has a quarter
+func phases(orders int, fast bool, only []string) []phase {
+	const quarter = 4 // of all orders, for the burst
 	all := []phase{
 		{name: "calm", title: "nothing happens"},
-		{name: "burst", title: "a quarter of all orders is due in one second", change: together},
+		{name: burst, title: "a quarter of all orders is due in one second", change: together},
 		{name: "race", title: "each order is paid when it is due", change: paidWhenDue},
 		{name: "broker-restart", title: "broker: clean restart", fault: restart(func(f *field) victim { return f.services.amqp })},
 		{name: "broker-kill", title: "broker: kill -9", fault: kill(func(f *field) victim { return f.services.amqp })},
@@ -49,28 +54,36 @@ func phases(orders int, fast bool) []phase {
 		{name: "redis-wipe", title: "Redis: data wiped", fault: wipe(func(f *field) victim { return f.services.redis })},
 		{name: "database-restart", title: "database: clean restart", fault: restart(func(f *field) victim { return f.services.db })},
 		{name: "database-kill", title: "database: kill -9", fault: kill(func(f *field) victim { return f.services.db })},
+		{name: "worker-beside", title: "worker: another one beside it for a time", fault: beside(90 * time.Second)},
+		{name: "worker-frozen", title: "worker: stands still for 30 s, and goes on", fault: frozen(30 * time.Second)},
 		{name: "worker-restart", title: "worker: clean restart", fault: workers(false, 0)},
 		{name: "worker-kill", title: "worker: kill -9", fault: workers(true, 0)},
 		{name: "worker-down", title: "worker: down while orders come due", fault: workers(true, down(fast))},
 		{name: "shorter", title: "the longest timeout becomes the shortest", fault: shorten, change: shorter},
 	}
-	if fast {
-		all = slices.DeleteFunc(all, func(p phase) bool {
-			return !slices.Contains([]string{"calm", "burst", "broker-kill", "worker-down"}, p.name)
-		})
+	if len(only) > 0 {
+		all = slices.DeleteFunc(all, func(p phase) bool { return !slices.Contains(only, p.name) })
 	}
-	each := (orders - orders/burst) / (len(all) - 1)
+	share := (orders - orders/quarter) / max(1, len(all)-1)
 	for i := range all {
 		p := &all[i]
-		p.orders, p.window, p.at = each, 40*time.Second, 30*time.Second
+		p.orders, p.window, p.at = share, 40*time.Second, 30*time.Second
 		if fast {
 			p.window, p.at = 10*time.Second, 7*time.Second
 		}
-		if p.name == "burst" {
-			p.orders = orders / burst
+		if p.name == burst {
+			p.orders = orders / quarter
 		}
 	}
 	return all
+}
+
+func phaseNames() string {
+	var names []string
+	for _, p := range phases(0, false, nil) {
+		names = append(names, p.name)
+	}
+	return strings.Join(names, ", ")
 }
 
 func down(fast bool) time.Duration {
@@ -111,6 +124,40 @@ func workers(byKill bool, pause time.Duration) func(ctx context.Context, f *fiel
 				return err
 			}
 			return t.startAgain(ctx)
+		})
+	}
+}
+
+// beside has as many workers again for a while, as at a deployment, or by mistake.
+func beside(pause time.Duration) func(ctx context.Context, f *field) error {
+	return func(ctx context.Context, f *field) error {
+		return f.each(func(t *team) error {
+			old := t.workers
+			if err := t.startWorkers(ctx, max(1, t.entry.workers)); err != nil {
+				return err
+			}
+			err := sleepUntil(ctx, time.Now().Add(pause))
+			for _, p := range t.workers[len(old):] {
+				_ = p.Stop(20 * time.Second) // how a contender ends is its own affair
+			}
+			t.workers = old
+			return err
+		})
+	}
+}
+
+// frozen stops what closes orders, and has it go on, as when a machine is moved: it knows nothing of the time between, and others have given it up.
+func frozen(pause time.Duration) func(ctx context.Context, f *field) error {
+	return func(ctx context.Context, f *field) error {
+		return f.each(func(t *team) (err error) {
+			for _, p := range t.closers() {
+				err = errors.Join(err, p.Signal(syscall.SIGSTOP))
+			}
+			err = errors.Join(err, sleepUntil(ctx, time.Now().Add(pause)))
+			for _, p := range t.closers() {
+				err = errors.Join(err, p.Signal(syscall.SIGCONT))
+			}
+			return err
 		})
 	}
 }

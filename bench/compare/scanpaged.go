@@ -32,7 +32,7 @@ func (s *pagedScan) page(ctx context.Context) (more bool, err error) {
 			return err
 		}
 		for _, no := range due {
-			if _, err := s.close(ctx, tx, no); err != nil {
+			if err := s.close(ctx, tx, no); err != nil {
 				return err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -85,9 +86,15 @@ type team struct {
 	instance string // names its database, its user and what it makes on the broker
 
 	mu      sync.Mutex
-	api     *child.Process
-	workers []*child.Process
-	apiURL  string
+	api     *member
+	workers []*member
+}
+
+// member is a process of a team, and where it is reached.
+type member struct {
+	*child.Process
+
+	url string
 }
 
 // newTeam makes a contender's place: a database, and whatever its Setup makes.
@@ -127,7 +134,7 @@ func newTeam(ctx context.Context, s *services, e entry, run string, number int, 
 		}
 	}
 	t.settings = settings{
-		Contender: e.name, Instance: t.instance, DSN: t.dsn(), AMQP: s.amqp.URL(), Redis: s.redis.address, RedisDB: number, Timeouts: timeouts,
+		Contender: e.name, Instance: t.instance, DSN: t.dsn(), Pen: s.db.DSN(t.instance), AMQP: s.amqp.URL(), Redis: s.redis.address, RedisDB: number, Timeouts: timeouts,
 	}
 	setup := t.settings
 	setup.Setup = true
@@ -159,7 +166,7 @@ func (t *team) dsn() string {
 // open opens the contender's database for who counts.
 func (t *team) open() (*sql.DB, error) { return sql.Open("mysql", t.services.db.DSN(t.instance)) }
 
-func (t *team) start(ctx context.Context, name string, s settings, awaitReady bool) (*child.Process, error) {
+func (t *team) start(ctx context.Context, name string, s settings, awaitReady bool) (*member, error) {
 	var err error
 	if s.Address, err = child.FreeAddress(ctx); err != nil {
 		return nil, err
@@ -169,15 +176,16 @@ func (t *team) start(ctx context.Context, name string, s settings, awaitReady bo
 		return nil, err
 	}
 	p, err := child.Start(t.program, t.name+" "+name, nil, append(os.Environ(), settingsVariable+"="+string(text)), nil)
-	if err != nil || !awaitReady {
-		return p, err
+	if err != nil {
+		return nil, err
+	}
+	m := &member{p, "http://" + s.Address}
+	if !awaitReady {
+		return m, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	if s.API {
-		t.apiURL = "http://" + s.Address
-	}
-	return p, child.AwaitReady(ctx, p, "http://"+s.Address)
+	return m, child.AwaitReady(ctx, p, m.url)
 }
 
 // startAPI starts what places orders. Where the contender has no worker, it also closes them.
@@ -190,10 +198,10 @@ func (t *team) startAPI(ctx context.Context) (err error) {
 	return err
 }
 
-func (t *team) startWorkers(ctx context.Context) error {
+func (t *team) startWorkers(ctx context.Context, n int) error {
 	s := t.settings
 	s.Work = true
-	for i := range t.entry.workers {
+	for i := range n {
 		p, err := t.start(ctx, "worker "+strconv.Itoa(i), s, true)
 		if err != nil {
 			return err
@@ -205,17 +213,21 @@ func (t *team) startWorkers(ctx context.Context) error {
 
 // Start starts all processes.
 func (t *team) Start(ctx context.Context) error {
-	return errors.Join(t.startAPI(ctx), t.startWorkers(ctx))
+	return errors.Join(t.startAPI(ctx), t.startWorkers(ctx, t.entry.workers))
+}
+
+// closers are the processes that close orders.
+func (t *team) closers() []*member {
+	if t.entry.workers == 0 {
+		return append([]*member{t.api}, t.workers...)
+	}
+	return t.workers
 }
 
 // endWorkers ends what closes orders: by SIGTERM, or by SIGKILL.
 func (t *team) endWorkers(kill bool) {
-	all := t.workers
-	if t.entry.workers == 0 {
-		all = []*child.Process{t.api}
-	}
 	var g errgroup.Group
-	for _, p := range all {
+	for _, p := range t.closers() {
 		g.Go(func() error {
 			if kill {
 				p.Kill()
@@ -234,7 +246,7 @@ func (t *team) startAgain(ctx context.Context) error {
 	if t.entry.workers == 0 {
 		return t.startAPI(ctx)
 	}
-	return t.startWorkers(ctx)
+	return t.startWorkers(ctx, t.entry.workers)
 }
 
 // Stop ends all processes.
@@ -249,12 +261,15 @@ func (t *team) Stop() {
 func (t *team) address() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.apiURL
+	return t.api.url
 }
 
-// memory is the resident memory of all processes, in bytes.
-func (t *team) memory() (sum float64, err error) {
-	for _, p := range append([]*child.Process{t.api}, t.workers...) {
+// memory is the resident memory of all processes, in bytes, after they have given back what they do not use.
+func (t *team) memory(ctx context.Context) (sum float64, err error) {
+	for _, p := range append([]*member{t.api}, t.workers...) {
+		if err := rest(ctx, p.url); err != nil {
+			return 0, fmt.Errorf("%s: %w", p.Name(), err)
+		}
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 		if err != nil {
 			return 0, err
@@ -267,4 +282,18 @@ func (t *team) memory() (sum float64, err error) {
 		sum += kb * 1024
 	}
 	return sum, nil
+}
+
+func rest(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+restPath, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
 }

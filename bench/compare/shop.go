@@ -53,8 +53,8 @@ type order struct {
 	Timeout  time.Duration `json:"timeout"` // of its kind, as it is set when it is placed
 }
 
-// shop is the database of a contender.
-type shop struct{ db *sql.DB }
+// shop is the database of a contender, and a pen of the comparison's own for what the contender's user is not to be counted for.
+type shop struct{ db, pen *sql.DB }
 
 // in runs do in a transaction.
 func (s shop) in(ctx context.Context, do func(tx *sql.Tx) error) error {
@@ -86,9 +86,14 @@ func (s shop) pay(ctx context.Context, tx conn, no string) (bool, error) {
 	return s.end(ctx, tx, no, "paid", `UPDATE products AS p JOIN orders AS o ON o.sku = p.sku SET p.reserved = p.reserved - o.quantity, p.sold = p.sold + o.quantity WHERE o.no = ?`)
 }
 
-// close closes an order that is still pending and gives its stock back. Whoever is asked twice does it once: the status is the guard.
-func (s shop) close(ctx context.Context, tx conn, no string) (bool, error) {
-	return s.end(ctx, tx, no, "closed", `UPDATE products AS p JOIN orders AS o ON o.sku = p.sku SET p.reserved = p.reserved - o.quantity, p.available = p.available + o.quantity WHERE o.no = ?`)
+// close closes an order that is still pending and gives its stock back. Whoever is asked twice does it once: the status is the guard. That it was asked
+// in vain is noted, also when tx is rolled back: a shop without the guard would have given the stock back then.
+func (s shop) close(ctx context.Context, tx conn, no string) error {
+	closed, err := s.end(ctx, tx, no, "closed", `UPDATE products AS p JOIN orders AS o ON o.sku = p.sku SET p.reserved = p.reserved - o.quantity, p.available = p.available + o.quantity WHERE o.no = ?`)
+	if err != nil || closed {
+		return err
+	}
+	return note(ctx, s.pen, no, "in vain")
 }
 
 func (s shop) end(ctx context.Context, tx conn, no, status, move string) (bool, error) {
@@ -110,10 +115,7 @@ func (s shop) closeOne(ctx context.Context, no string) error {
 	const tries = 5
 	var err error
 	for range tries {
-		if err = s.in(ctx, func(tx *sql.Tx) error {
-			_, err := s.close(ctx, tx, no)
-			return err
-		}); err == nil || ctx.Err() != nil {
+		if err = s.in(ctx, func(tx *sql.Tx) error { return s.close(ctx, tx, no) }); err == nil || ctx.Err() != nil {
 			return err
 		}
 		select {

@@ -10,7 +10,6 @@ import (
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"golang.org/x/sync/errgroup"
 )
 
 // mill publishes a delayed message into Watermill's table in the order's transaction; its subscriber asks the table for what is over.
@@ -59,16 +58,8 @@ func (m *mill) Placing(ctx context.Context, tx *sql.Tx, o order) error {
 	return publisher.Publish(millTopic, msg)
 }
 
-// Work subscribes eight times: a subscription gives out the next message when the one before is acknowledged.
+// Work subscribes once, as its documentation shows: a subscription holds rows locked that another one would wait for.
 func (m *mill) Work(ctx context.Context) error {
-	var g errgroup.Group
-	for range 8 {
-		g.Go(func() error { return m.subscribe(ctx) })
-	}
-	return g.Wait()
-}
-
-func (m *mill) subscribe(ctx context.Context) error {
 	s, err := m.subscriber()
 	if err != nil {
 		return err
