@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -143,6 +145,22 @@ func TestPayAfter_FollowsTheQuantiles(t *testing.T) {
 	}
 	_, ever := payAfter(.9, time.Hour)
 	require.False(t, ever)
+}
+
+func TestRun_RefusesWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for want, args := range map[string][]string{
+		`-only: there is no "scann", but scan, `:  {"-only", "scan,scann"},
+		`-phases: there is no "clam", but calm, `: {"-phases", "clam"},
+		"arguments that are no flags: fast":       {"fast"},
+		"there is at least one order":             {"-orders", "0"},
+		"not a directory":                         {"-docs", file},
+		"unexpected end of JSON input":            {"-lines", file},
+	} {
+		require.ErrorContains(t, run(t.Context(), args, io.Discard, io.Discard), want)
+	}
 }
 
 func TestPhases_HaveSoManyOrdersInAll(t *testing.T) {

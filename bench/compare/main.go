@@ -39,8 +39,22 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	quiet := flags.Int("quiet", 2000, "orders of each contender in its run alone; 0: no such run")
 	waiting := flags.Int("waiting", 20_000, "orders that wait while memory is measured")
 	lines := flags.String("lines", "", "with -docs: measure nothing, take the results in `FILE`")
-	if err := flags.Parse(args); err != nil {
+	flags.SetOutput(log)
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
 		return err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return fmt.Errorf("arguments that are no flags: %s", strings.Join(flags.Args(), " "))
+	case *orders < 1 || *waiting < 1 || *quiet < 0:
+		return fmt.Errorf("-orders %d, -waiting %d and -quiet %d: there is at least one order, but for -quiet", *orders, *waiting, *quiet)
+	}
+	if *docs != "" { // before an hour has passed
+		if err := os.MkdirAll(filepath.Join(*docs, plots), 0o755); err != nil { //nolint:gosec // a part of the repository
+			return err
+		}
 	}
 	var found results
 	if *lines != "" {
@@ -59,19 +73,14 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		}
 		if *parts != "" {
 			c.phases = strings.Split(*parts, ",")
-			if known := phases(c.orders, c.fast, c.phases); len(known) != len(c.phases) {
-				return fmt.Errorf("-phases %s: there are %s", *parts, phaseNames())
-			}
-		}
-		for _, e := range entries() {
-			if *only == "" || slices.Contains(strings.Split(*only, ","), e.name) {
-				c.entries = append(c.entries, e)
-			}
-		}
-		if len(c.entries) == 0 {
-			return fmt.Errorf("no contender is named %s", *only)
 		}
 		var err error
+		if err = known("-phases", c.phases, phaseNames()); err != nil {
+			return err
+		}
+		if c.entries, err = chosen(*only); err != nil {
+			return err
+		}
 		if found, err = c.run(ctx); err != nil {
 			return err
 		}
@@ -87,13 +96,33 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(*docs, plots), 0o755); err != nil { //nolint:gosec // a part of the repository
-		return err
-	}
 	for name, text := range files {
 		err = errors.Join(err, os.WriteFile(filepath.Join(*docs, name), text, 0o644)) //nolint:gosec // a part of the repository
 	}
 	return err
+}
+
+// chosen are the contenders with these names, with commas between them; empty: all.
+func chosen(only string) ([]entry, error) {
+	all := entries()
+	if only == "" {
+		return all, nil
+	}
+	names := make([]string, len(all))
+	for i, e := range all {
+		names[i] = e.name
+	}
+	wanted := strings.Split(only, ",")
+	return slices.DeleteFunc(all, func(e entry) bool { return !slices.Contains(wanted, e.name) }), known("-only", wanted, names)
+}
+
+func known(flag string, wanted, names []string) error {
+	for _, name := range wanted {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("%s: there is no %q, but %s", flag, name, strings.Join(names, ", "))
+		}
+	}
+	return nil
 }
 
 // comparison is what is to be done.

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -78,12 +77,11 @@ func phases(orders int, fast bool, only []string) []phase {
 	return all
 }
 
-func phaseNames() string {
-	var names []string
+func phaseNames() (names []string) {
 	for _, p := range phases(0, false, nil) {
 		names = append(names, p.name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 func down(fast bool) time.Duration {
