@@ -189,9 +189,9 @@ func TestReport_SaysWhatWasMeasured(t *testing.T) {
 	require.NoError(t, err)
 	text := string(files["comparison.md"])
 	require.Contains(t, text, "| x-delayed-message exchange alone | **77** / 0 ms, again 3 |")
-	require.Contains(t, text, "Orders that stayed open: x-delayed-message exchange alone (77).")
+	require.Contains(t, text, "these stayed open, by what failed: x-delayed-message exchange alone (Broker: 77).")
 	require.Contains(t, text, "**Reads the whole table over and over**, and is left out above, because each order ever taken makes it slower: table scan on a timer (100 rows a second beside 100 orders).")
-	require.Contains(t, text, "**1,000,000 orders a day**, 116 a second when the busiest has 10 times the mean, nothing lost: table scan, indexed, paged, under a lock.")
+	require.Contains(t, text, "**1,000,000 orders a day**, 116 a second when the busiest has 10 times the mean, nothing lost, on this machine beside all the others: table scan, indexed, paged, under a lock.")
 	require.Len(t, files, 3)
 	for name, text := range files {
 		require.NotContains(t, string(text), "NaN", name)

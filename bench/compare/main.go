@@ -341,11 +341,7 @@ func (c *comparison) together(ctx context.Context, found *results) error {
 	for _, p := range all {
 		c.say("%s: %s", p.name, p.title)
 		found.Phases = append(found.Phases, p.name)
-		settle := 20 * time.Second
-		if c.fast {
-			settle = 8 * time.Second
-		}
-		if err := f.run(ctx, p, timeouts, settle); err != nil {
+		if err := f.run(ctx, p, timeouts, settle(c.fast)); err != nil {
 			return err
 		}
 	}

@@ -66,15 +66,31 @@ func phases(orders int, fast bool, only []string) []phase {
 	share := (orders - orders/quarter) / max(1, len(all)-1)
 	for i := range all {
 		p := &all[i]
-		p.orders, p.window, p.at = share, 40*time.Second, 30*time.Second
+		p.orders, p.window, p.at = share, window(fast), 30*time.Second
 		if fast {
-			p.window, p.at = 10*time.Second, 7*time.Second
+			p.at = 7 * time.Second
 		}
 		if p.name == burst {
 			p.orders = orders / quarter
 		}
 	}
 	return all
+}
+
+// window is how long orders of a phase are placed.
+func window(fast bool) time.Duration {
+	if fast {
+		return 10 * time.Second
+	}
+	return 40 * time.Second
+}
+
+// settle is how long a phase goes on after the last due time.
+func settle(fast bool) time.Duration {
+	if fast {
+		return 8 * time.Second
+	}
+	return 20 * time.Second
 }
 
 func phaseNames() (names []string) {
