@@ -88,9 +88,9 @@ bench-docs: setup .bin/bench ## measure everything, or take the lines in BENCH_L
 	@.bin/bench -docs docs $(if $(BENCH_LINES),-lines '$(BENCH_LINES)')
 
 .PHONY: compare
-compare: setup ## run every known way to close an unpaid order side by side, about an hour, and write docs/comparison.md (FAST=1: minutes, into .tmp)
-	@mkdir -p .tmp && cd bench/compare && $(GO) build -o ../../.bin/compare .
-	@.bin/compare -docs $(if $(FAST),.tmp/comparison -fast,docs) >.tmp/comparison.json
+compare: setup ## run twelve ways to close an unpaid order side by side, over an hour, and write docs/comparison.md (FAST=1 or ARGS="-h": a part of it, into .tmp/comparison)
+	@cd bench/compare && $(GO) build -o ../../.bin/compare .
+	@.bin/compare -docs $(if $(FAST)$(ARGS),.tmp/comparison,docs) $(if $(FAST),-fast) $(ARGS)
 
 .PHONY: fuzz
 fuzz: setup .bin/with ## run every fuzz test for FUZZTIME (30s)

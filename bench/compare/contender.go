@@ -46,6 +46,7 @@ type entry struct {
 	// workers is how many processes do the work. None: the API does it in its own.
 	workers int
 	files   []string // its code, for counting lines
+	closes  string   // how, and how many at a time
 	needs   string   // what has to be installed beside MySQL
 	sees    string   // what an operator can look at
 	undoes  string   // how a message is withdrawn or moved
@@ -56,56 +57,57 @@ func entries() []entry {
 	return []entry{
 		{
 			name: "scan", title: "table scan on a timer", workers: 1, open: func(e env) contender { return &scan{env: e} }, files: []string{"scan.go"},
-			needs: "nothing", sees: "the orders themselves", undoes: "by the order's status and due time",
+			closes: "each second, one by one", needs: "nothing", sees: "the orders themselves", undoes: "by the order's status and due time",
 		},
 		{
 			name: "scan-paged", title: "table scan, indexed, paged, under a lock", workers: 2, open: func(e env) contender { return &pagedScan{env: e} }, files: []string{"scanpaged.go"},
-			needs: "nothing", sees: "the orders themselves", undoes: "by the order's status and due time",
+			closes: "2 workers, each second, pages of 500 in a transaction", needs: "nothing", sees: "the orders themselves", undoes: "by the order's status and due time",
 		},
 		{
-			name: "redis-zset", title: "Redis sorted set, polled", workers: 1, open: func(e env) contender { return newSortedSet(e) }, files: []string{"rediszset.go"},
-			needs: "Redis", sees: "ZRANGE: order numbers with their due times", undoes: "ZREM, ZADD",
+			name: "redis-zset", title: "Redis sorted set, polled", workers: 1, open: func(e env) contender { return newSortedSet(e) }, files: []string{"rediszset.go", "redisclient.go"},
+			closes: "each second, pages of 500, one by one", needs: "Redis", sees: "ZRANGE: order numbers with their due times", undoes: "ZREM, ZADD",
 		},
 		{
-			name: "redis-expiry", title: "Redis key expiry events", workers: 1, open: func(e env) contender { return newExpiry(e) }, files: []string{"redisexpiry.go"},
-			needs: "Redis with notify-keyspace-events Ex", sees: "keys with a TTL", undoes: "DEL, PEXPIRE",
+			name: "redis-expiry", title: "Redis key expiry events", workers: 1, open: func(e env) contender { return newExpiry(e) }, files: []string{"redisexpiry.go", "redisclient.go"},
+			closes: "8 at a time", needs: "Redis with notify-keyspace-events Ex", sees: "keys with a TTL", undoes: "DEL, PEXPIRE",
 		},
 		{
 			name: "wheel", title: "time wheel in the process", workers: 0, open: func(e env) contender { return newWheel(e) }, files: []string{"wheel.go"},
-			needs: "nothing, and one process only", sees: "nothing", undoes: "not from outside",
+			closes: "ticks of 100 ms, 8 at a time", needs: "nothing, and one process only", sees: "nothing", undoes: "not from outside",
 		},
 		{
 			name: "ttl-queues", title: "a TTL queue for each delay, dead-lettered", workers: 1, open: func(e env) contender { return &ttlQueues{env: e, publisher: &rabbit{url: e.amqpURL}} }, files: []string{"ttlqueues.go", "rabbit.go"},
-			needs: "RabbitMQ", sees: "how many messages a queue holds", undoes: "not at all",
+			closes: "8 at a time, prefetch 50", needs: "RabbitMQ", sees: "how many messages a queue holds", undoes: "not at all",
 		},
 		{
 			name: "ttl-messages", title: "a TTL for each message in one queue", workers: 1, open: func(e env) contender { return &ttlMessages{env: e, publisher: &rabbit{url: e.amqpURL}} }, files: []string{"ttlmessages.go", "rabbit.go"},
-			needs: "RabbitMQ", sees: "how many messages the queue holds", undoes: "not at all",
+			closes: "8 at a time, prefetch 50", needs: "RabbitMQ", sees: "how many messages the queue holds", undoes: "not at all",
 		},
 		{
 			name: "delayed", title: "x-delayed-message exchange alone", workers: 1, open: func(e env) contender { return &delayed{env: e, publisher: &rabbit{url: e.amqpURL}} }, files: []string{"delayed.go", "rabbit.go"},
-			needs: "RabbitMQ up to 4.2 with the plugin", sees: "nothing", undoes: "not at all",
+			closes: "8 at a time, prefetch 50", needs: "RabbitMQ up to 4.2 with the plugin", sees: "how many messages the exchange holds", undoes: "not at all",
 		},
 		{
 			name: "duebox-plugin", title: "duebox, strategy plugin", workers: 1, open: func(e env) contender { return newDue(e, rabbitmq.Plugin) }, files: []string{"duebox.go"},
-			needs: "RabbitMQ up to 4.2 with the plugin", sees: dueboxSees, undoes: dueboxUndoes,
+			closes: dueboxCloses, needs: "RabbitMQ up to 4.2 with the plugin", sees: dueboxSees, undoes: dueboxUndoes,
 		},
 		{
 			name: "duebox-hold", title: "duebox, strategy hold", workers: 1, open: func(e env) contender { return newDue(e, rabbitmq.Hold) }, files: []string{"duebox.go"},
-			needs: "RabbitMQ", sees: dueboxSees, undoes: dueboxUndoes,
+			closes: dueboxCloses, needs: "RabbitMQ", sees: dueboxSees, undoes: dueboxUndoes,
 		},
 		{
 			name: "duebox-tiers", title: "duebox, strategy tiers", workers: 1, open: func(e env) contender { return newDue(e, rabbitmq.Tiers) }, files: []string{"duebox.go"},
-			needs: "RabbitMQ", sees: dueboxSees, undoes: dueboxUndoes,
+			closes: dueboxCloses, needs: "RabbitMQ", sees: dueboxSees, undoes: dueboxUndoes,
 		},
 		{
 			name: "watermill", title: "Watermill, delayed messages in MySQL", workers: 1, open: func(e env) contender { return newWatermill(e) }, files: []string{"watermill.go"},
-			needs: "nothing", sees: "the rows of its table", undoes: "by SQL, by hand",
+			closes: "each second, 100 at a time, one by one", needs: "nothing", sees: "the rows of its table", undoes: "by SQL, by hand",
 		},
 	}
 }
 
 const (
+	dueboxCloses = "lots of up to 32 in a transaction"
 	dueboxSees   = "each message, its story and what is late: page, command, HTTP"
 	dueboxUndoes = "cancel and reschedule, in the order's transaction"
 )

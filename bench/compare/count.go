@@ -17,12 +17,13 @@ type tally struct {
 	Again                int           // times that a contender asked to close what it had closed
 	Vain                 int           // times that it asked to close what was paid
 	Both                 int           // orders that were paid and closed
+	After                int           // orders that were closed when their phase was over
 	First, P50, P99, Max time.Duration // lateness
 	Drained              time.Duration // from the first due time to the last closing, of those that were closed
 }
 
-// count reads from a contender's shop what became of the orders of a phase; empty: of all phases.
-func count(ctx context.Context, db *sql.DB, phase string) (t tally, err error) {
+// count reads from a contender's shop what became of the orders of a phase, which was over at end; empty: of all phases.
+func count(ctx context.Context, db querier, phase string, end time.Time) (t tally, err error) {
 	const of = " FROM orders AS o WHERE (o.phase = ? OR ? = '')"
 	one := func(into *int, query string) {
 		if err == nil {
@@ -45,6 +46,10 @@ func count(ctx context.Context, db *sql.DB, phase string) (t tally, err error) {
 	if err != nil {
 		return t, fmt.Errorf("count orders: %w", err)
 	}
+	const after = "SELECT COUNT(*)" + of + " AND EXISTS (SELECT 1 FROM journal AS c WHERE c.order_no = o.no AND c.what = 'closed' AND c.at > ?)"
+	if err := db.QueryRowContext(ctx, after, phase, phase, end.UTC().Format("2006-01-02 15:04:05.000000")).Scan(&t.After); err != nil {
+		return t, fmt.Errorf("count orders: %w", err)
+	}
 	late, err := lateness(ctx, db, phase)
 	if err != nil || len(late) == 0 {
 		return t, err
@@ -59,7 +64,7 @@ func count(ctx context.Context, db *sql.DB, phase string) (t tally, err error) {
 }
 
 // lateness is how long after their due times orders were closed, sorted.
-func lateness(ctx context.Context, db *sql.DB, phase string) (all []time.Duration, err error) {
+func lateness(ctx context.Context, db querier, phase string) (all []time.Duration, err error) {
 	rows, err := db.QueryContext(ctx, `SELECT TIMESTAMPDIFF(MICROSECOND, o.due_at, j.at) FROM journal AS j JOIN orders AS o ON o.no = j.order_no
 		WHERE j.what = 'closed' AND (o.phase = ? OR ? = '')`, phase, phase)
 	if err != nil {
@@ -81,8 +86,14 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
+// querier is a pool, or a transaction in which all counts are of one moment.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
 // conserved says whether what a shop's products say adds up with its orders.
-func conserved(ctx context.Context, db *sql.DB) (bool, error) {
+func conserved(ctx context.Context, db querier) (bool, error) {
 	var units, reserved, held int64
 	if err := db.QueryRowContext(ctx, "SELECT SUM(available + reserved + sold), SUM(reserved) FROM products").Scan(&units, &reserved); err != nil {
 		return false, err

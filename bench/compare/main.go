@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -31,14 +32,14 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		return runChild(ctx, text)
 	}
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
-	fast := flags.Bool("fast", false, "2,000 orders and two faults")
+	fast := flags.Bool("fast", false, "2,000 orders, shorter times, and of the timeline: "+strings.Join(fastPhases(), ", "))
 	only := flags.String("only", "", "contenders, with commas between them; default all")
 	parts := flags.String("phases", "", "parts of the timeline, with commas between them; default all, with -fast four")
-	docs := flags.String("docs", "", "write comparison.md and its plots into this `DIR`")
+	docs := flags.String("docs", "", "write comparison.md, comparison.json and plots into this `DIR`; default: comparison.json to standard output")
 	orders := flags.Int("orders", 20_000, "orders of each contender")
 	quiet := flags.Int("quiet", 2000, "orders of each contender in its run alone; 0: no such run")
 	waiting := flags.Int("waiting", 20_000, "orders that wait while memory is measured")
-	lines := flags.String("lines", "", "with -docs: measure nothing, take the results in `FILE`")
+	lines := flags.String("lines", "", "measure nothing, take the results of this `FILE`, a comparison.json")
 	flags.SetOutput(log)
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -68,7 +69,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	} else {
 		c := comparison{fast: *fast, orders: *orders, quiet: *quiet, waiting: *waiting, log: log}
 		if *fast {
-			c.phases = []string{"calm", "burst", "broker-kill", "worker-down"}
+			c.phases = fastPhases()
 			c.orders, c.quiet, c.waiting = min(c.orders, 2000), min(c.quiet, 300), min(c.waiting, 2000)
 		}
 		if *parts != "" {
@@ -84,18 +85,22 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		if found, err = c.run(ctx); err != nil {
 			return err
 		}
+		found.Arguments = args
 	}
-	text, err := json.Marshal(found)
+	text, err := json.MarshalIndent(found, "", " ")
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(out, string(text)); err != nil || *docs == "" {
+	text = append(text, '\n')
+	if *docs == "" {
+		_, err := out.Write(text)
 		return err
 	}
 	files, err := report(found)
 	if err != nil {
 		return err
 	}
+	files["comparison.json"] = text
 	for name, text := range files {
 		err = errors.Join(err, os.WriteFile(filepath.Join(*docs, name), text, 0o644)) //nolint:gosec // a part of the repository
 	}
@@ -143,8 +148,10 @@ type results struct {
 	Orders, Quiet int
 	Waiting       int
 	Phases        []string
+	Arguments     []string
 	Exchange      string
-	RabbitMQ      string
+	Versions      []string // of servers and libraries
+	Machine       string
 	Alone         map[string]alone
 	Together      map[string]map[string]tally // by contender and phase
 	Conserved     map[string]bool
@@ -158,7 +165,8 @@ type alone struct {
 	IdlePerS, IdleRowsPerS float64 // statements, and rows read, while nothing waits, beside Quiet finished orders
 	BusyPerS               float64 // statements, while orders are placed, paid and closed
 	PerOrder, RowsPerOrder float64 // of an order from placing to its end, beyond what is idle
-	Broker, Redis, Process float64 // bytes more, for each 100,000 orders that wait
+	// bytes more, for each 100,000 orders that wait; of processes what is live on their heaps, of the database its files, orders included
+	Broker, Redis, Process, Database float64
 }
 
 func (c *comparison) say(format string, args ...any) {
@@ -177,7 +185,10 @@ func (c *comparison) run(ctx context.Context) (found results, err error) {
 	}
 	defer func() { err = errors.Join(err, c.services.Close()) }()
 	found.Exchange = c.services.amqp.Exchange()
-	if found.RabbitMQ, err = c.brokerVersion(ctx); err != nil {
+	if found.Versions, err = c.services.versions(ctx); err != nil {
+		return found, err
+	}
+	if found.Machine, err = machine(); err != nil {
 		return found, err
 	}
 	for _, e := range c.entries {
@@ -260,7 +271,7 @@ func (c *comparison) quietRun(ctx context.Context, e entry, a *alone) (t tally, 
 	a.BusyPerS = spent.Statements / busy
 	spent = spent.minus(usage{a.IdlePerS * busy, 0})
 	a.PerOrder, a.RowsPerOrder = spent.Statements/float64(c.quiet), spent.Rows/float64(c.quiet)
-	t, err = count(ctx, db, "quiet")
+	t, err = count(ctx, db, "quiet", time.Now())
 	c.say("%s alone: p50 %v, p99 %v, max %v, never %d", e.name, t.P50, t.P99, t.Max, t.Never)
 	return t, err
 }
@@ -289,7 +300,7 @@ func (c *comparison) memory(ctx context.Context, e entry, a *alone) error {
 		sales[i].order = order{No: fmt.Sprintf("wait-%05d", i), Phase: "wait", Kind: "normal", SKU: i % products, Quantity: 1, Timeout: time.Hour}
 	}
 	client := newClient(own)
-	after := [3]float64{}
+	var after [4]float64
 	before := after
 	for _, part := range [][]sale{sales[:warm], sales[warm:]} {
 		if err := client.sell(ctx, time.Now(), part); err != nil {
@@ -304,13 +315,13 @@ func (c *comparison) memory(ctx context.Context, e entry, a *alone) error {
 		}
 	}
 	share := 100_000 / float64(c.waiting)
-	a.Broker, a.Redis, a.Process = share*(after[0]-before[0]), share*(after[1]-before[1]), share*(after[2]-before[2])
-	c.say("%s with %d waiting: broker %.0f, Redis %.0f, processes %.0f kB more", e.name, c.waiting, (after[0]-before[0])/1000, (after[1]-before[1])/1000, (after[2]-before[2])/1000)
+	a.Broker, a.Redis, a.Process, a.Database = share*(after[0]-before[0]), share*(after[1]-before[1]), share*(after[2]-before[2]), share*(after[3]-before[3])
+	c.say("%s with %d waiting: broker %.0f, Redis %.0f, processes %.0f, database %.0f kB more", e.name, c.waiting, (after[0]-before[0])/1000, (after[1]-before[1])/1000, (after[2]-before[2])/1000, (after[3]-before[3])/1000)
 	return nil
 }
 
-// held is the memory of the broker, of Redis and of a contender's processes, in bytes.
-func (c *comparison) held(ctx context.Context, t *team) (all [3]float64, err error) {
+// held is the memory of the broker, of Redis and of a contender's processes, and the size of its database, in bytes.
+func (c *comparison) held(ctx context.Context, t *team) (all [4]float64, err error) {
 	text, err := c.services.amqp.Eval(ctx, "[erlang:garbage_collect(P) || P <- erlang:processes()], erlang:memory(total).")
 	if err != nil {
 		return all, err
@@ -321,7 +332,10 @@ func (c *comparison) held(ctx context.Context, t *team) (all [3]float64, err err
 	if all[1], err = c.services.redis.memory(ctx); err != nil {
 		return all, err
 	}
-	all[2], err = t.memory(ctx)
+	if all[2], err = t.memory(ctx); err != nil {
+		return all, err
+	}
+	all[3], err = t.stored(ctx)
 	return all, err
 }
 
@@ -338,48 +352,48 @@ func (c *comparison) together(ctx context.Context, found *results) error {
 		f.teams = append(f.teams, t)
 	}
 	all := phases(c.orders, c.fast, c.phases)
+	ends := map[string]time.Time{}
 	for _, p := range all {
 		c.say("%s: %s", p.name, p.title)
 		found.Phases = append(found.Phases, p.name)
 		if err := f.run(ctx, p, timeouts, settle(c.fast)); err != nil {
 			return err
 		}
+		ends[p.name] = time.Now()
 	}
 	// Whoever looks again at what it has lost has a minute more for it.
-	if !c.fast {
-		if err := sleepUntil(ctx, time.Now().Add(70*time.Second)); err != nil {
-			return err
-		}
+	if err := sleepUntil(ctx, time.Now().Add(70*time.Second)); err != nil {
+		return err
 	}
 	for _, t := range f.teams {
-		if err := c.countTeam(ctx, t, all, found); err != nil {
+		if err := c.countTeam(ctx, t, ends, found); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *comparison) countTeam(ctx context.Context, t *team, all []phase, found *results) error {
+func (c *comparison) countTeam(ctx context.Context, t *team, ends map[string]time.Time, found *results) error {
 	db, err := t.open()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	found.Together[t.name] = map[string]tally{}
-	for _, p := range all {
-		if found.Together[t.name][p.name], err = count(ctx, db, p.name); err != nil {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // it has only read
+	byPhase := map[string]tally{}
+	if byPhase[""], err = count(ctx, tx, "", time.Now()); err != nil {
+		return err
+	}
+	for name, end := range ends {
+		if byPhase[name], err = count(ctx, tx, name, end); err != nil {
 			return err
 		}
 	}
-	if found.Together[t.name][""], err = count(ctx, db, ""); err != nil {
-		return err
-	}
-	found.Conserved[t.name], err = conserved(ctx, db)
+	found.Together[t.name] = byPhase
+	found.Conserved[t.name], err = conserved(ctx, tx)
 	return err
-}
-
-// brokerVersion is what the broker says of itself.
-func (c *comparison) brokerVersion(ctx context.Context) (string, error) {
-	text, err := c.services.amqp.Eval(ctx, "element(2, application:get_key(rabbit, vsn)).")
-	return strings.Trim(strings.TrimSpace(text), `"`), err
 }

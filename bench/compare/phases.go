@@ -38,7 +38,7 @@ type phase struct {
 // burst is the phase that has the most to close at once.
 const burst = "burst"
 
-// phases are the timeline, of about so many orders in all.
+// phases are the timeline, of so many orders in all, or a part of it, of which each phase is as large as in the whole.
 func phases(orders int, fast bool, only []string) []phase {
 	const quarter = 4 // of all orders, for the burst
 	all := []phase{
@@ -58,24 +58,38 @@ func phases(orders int, fast bool, only []string) []phase {
 		{name: "worker-restart", title: "worker: clean restart", fault: workers(false, 0)},
 		{name: "worker-kill", title: "worker: kill -9", fault: workers(true, 0)},
 		{name: "worker-down", title: "worker: down while orders come due", fault: workers(true, down(fast))},
-		{name: "shorter", title: "the longest timeout becomes the shortest", fault: shorten, change: shorter},
+		{name: "worker-shorter", title: "worker: started again with the shortest timeout instead of the longest", fault: shorten, change: shorter},
 	}
-	if len(only) > 0 {
-		all = slices.DeleteFunc(all, func(p phase) bool { return !slices.Contains(only, p.name) })
+	if fast {
+		all = slices.DeleteFunc(all, func(p phase) bool { return !slices.Contains(fastPhases(), p.name) && !slices.Contains(only, p.name) })
 	}
-	share := (orders - orders/quarter) / max(1, len(all)-1)
+	parts := len(all)
+	if fast {
+		parts = len(fastPhases())
+	}
+	many := orders / quarter
+	share := (orders - many) / (parts - 1)
 	for i := range all {
 		p := &all[i]
 		p.orders, p.window, p.at = share, window(fast), 30*time.Second
 		if fast {
 			p.at = 7 * time.Second
 		}
-		if p.name == burst {
-			p.orders = orders / quarter
+		switch p.name {
+		case burst:
+			p.orders = many
+		case "calm":
+			p.orders += orders - many - share*(parts-1)
 		}
+	}
+	if len(only) > 0 {
+		all = slices.DeleteFunc(all, func(p phase) bool { return !slices.Contains(only, p.name) })
 	}
 	return all
 }
+
+// fastPhases are the parts that a fast run has where it is not told which.
+func fastPhases() []string { return []string{"calm", burst, "broker-kill", "worker-down"} }
 
 // window is how long orders of a phase are placed.
 func window(fast bool) time.Duration {
@@ -213,7 +227,9 @@ func together(sales []sale, p *phase, timeouts map[string]time.Duration, number 
 	slices.SortFunc(sales, func(a, b sale) int { return cmp.Compare(a.at, b.at) })
 }
 
-const burstApart = 12 * time.Second
+// burstApart is such that nobody places a part of its burst in the 15 s after another's is due: with parts 2 min, 30 s and 10 s before, no multiple of it
+// is from 8 to 25, from 28 to 45 or from 118 to 135 s.
+const burstApart = 27500 * time.Millisecond
 
 func paidWhenDue(sales []sale, _ *phase, _ map[string]time.Duration, _ int) {
 	for i := range sales {

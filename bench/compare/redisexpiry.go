@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func (x *expiry) Work(ctx context.Context) error {
 	defer func() { _ = events.Close() }()
 	return each(ctx, 8, events.Channel(redis.WithChannelSize(10_000), redis.WithChannelHealthCheckInterval(time.Second)), func(m *redis.Message) {
 		if err := x.closeOne(ctx, strings.TrimPrefix(m.Payload, expiryPrefix)); err != nil && ctx.Err() == nil {
-			x.log.WarnContext(ctx, "expired", "error", err)
+			x.log.WarnContext(ctx, "expired", "error", errors.Join(err, x.client.Set(ctx, m.Payload, "", time.Second).Err()))
 		}
 	})
 }

@@ -84,11 +84,20 @@ func (r *redisServer) Wipe() error {
 
 // memory is what Redis says that it uses, in bytes.
 func (r *redisServer) memory(ctx context.Context) (float64, error) {
-	client := redis.NewClient(&redis.Options{Addr: r.address})
-	defer func() { _ = client.Close() }()
-	used, err := client.InfoMap(ctx, "memory").Result()
+	text, err := r.info(ctx, "Memory", "used_memory")
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseFloat(used["Memory"]["used_memory"], 64)
+	return strconv.ParseFloat(text, 64)
+}
+
+func (r *redisServer) version(ctx context.Context) (string, error) {
+	return r.info(ctx, "Server", "redis_version")
+}
+
+func (r *redisServer) info(ctx context.Context, section, name string) (string, error) {
+	client := redis.NewClient(&redis.Options{Addr: r.address})
+	defer func() { _ = client.Close() }()
+	all, err := client.InfoMap(ctx, section).Result()
+	return all[section][name], err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -49,7 +50,7 @@ func (s *sortedSet) page(ctx context.Context) (more bool, err error) {
 			continue
 		}
 		if err := s.closeOne(ctx, no); err != nil {
-			return false, err
+			return false, errors.Join(err, s.client.ZAdd(ctx, zset, redis.Z{Score: float64(time.Now().Add(time.Second).UnixMilli()), Member: no}).Err())
 		}
 	}
 	return len(over) == zsetPage, nil

@@ -50,33 +50,70 @@ type page struct {
 func (p *page) say(format string, args ...any) { fmt.Fprintf(&p.md, format, args...) }
 
 func (p *page) head() {
+	var placed, due int
+	for _, t := range p.Together {
+		placed, due = max(placed, t[""].Placed), max(due, toClose(t[""]))
+	}
+	p.say(`# Ways to close an unpaid order, measured
+
+Written by `+"`%s`"+` in %.0f minutes, from what it counted, which is in comparison.json beside this page; do not edit. Measured on %s, %s.
+
+Each contender is a small program in bench/compare, built as those who recommend it describe it. All have the same shop: an order is closed by one UPDATE that
+asks for its status, so that whoever is told twice closes once. How often a contender asked to close what it had closed is counted all the same ("asked
+again"): a shop that looks first and writes then would have given the stock back twice. So is how often it asked to close what was paid: the time wheel and
+both ways with Redis could take an order out when it is paid, and those who recommend them do not. What became of the orders is read from the shop's tables, by
+queries that know nothing of the contenders.
+
+* **Alone**: %s orders of each contender while no other runs, which may be unpaid for %s.
+* **Together**: %s orders of each contender, all contenders beside each other on one machine, so that one fault meets all. %s
+  stand for 10 min, 30 min and a day; payment delays follow the quantiles of 8,135 orders of a real marketplace, so that of these about %s remain to be closed.
+  Where nothing fails, lateness of seconds is what so many programs on so few cores cost each other.
+* **Lateness** is the time of the statement that closes an order minus the due time, by the database's clock. Its commit follows: at once for those that
+  close one order in a transaction, after the rest of its lot for those that close more (see "closes").
+* MariaDB has `+"`innodb_flush_log_at_trx_commit=1`"+`. Redis has its own default settings, which are snapshots and no append-only file, and key expiry events.
+* Not tried: a database whose data is wiped has lost the orders themselves, and workers keep no data that could be wiped. An append-only file of Redis.
+`, p.command(), p.Minutes, p.Machine, strings.Join(p.Versions, ", "), number(p.Quiet), listed(quietTimeouts(p.Fast)), number(placed), listed(usualTimeouts(p.Fast)), number(due))
+	if p.Exchange != "plugin" {
+		p.say(`* The delayed exchange was a stand-in for the plugin, which keeps messages as the plugin does: on disk at a clean stop and a second or two after they came,
+  so that kill -9 loses the youngest. Where the upstream plugin is installed, the same command runs on it. By hand, the upstream plugin 3.10.2 on RabbitMQ
+  3.10.8 was measured so: a clean restart kept 100,000 of 100,000; kill -9 right after the last of 5,000 confirms lost 436, 23 and 1,413 of them in three
+  runs, and none in a fourth, five seconds later; 20,000 messages of one second were late by 257 ms (p50) and 645 ms (p99); a waiting message of 200
+  bytes takes about 1.4 kB of the broker's memory.
+`)
+	}
+}
+
+// command is what has measured this.
+func (p *page) command() string {
+	var arguments []string
+	for i := 0; i < len(p.Arguments); i++ {
+		switch p.Arguments[i] {
+		case "-docs", "--docs":
+			i++
+		case "-fast":
+		default:
+			arguments = append(arguments, p.Arguments[i])
+		}
+	}
 	command := "make compare"
 	if p.Fast {
 		command += " FAST=1"
 	}
-	p.say(`# Ways to close an unpaid order, measured
-
-Written by `+"`%s`"+` (%.0f minutes), from what it counted; do not edit. `+"`.bin/compare -only scan,delayed -phases calm,broker-kill`"+` measures a part of it again,
-with the names of contenders and of faults that stand below.
-
-Each contender is a small program in [bench/compare](../bench/compare), built as those who recommend it describe it. All have the same shop: an order is
-closed by one UPDATE that asks for its status, so that whoever is told twice closes once. How often a contender asked to close what it had closed is counted
-all the same ("asked again"): a shop that looks first and writes then would have given the stock back twice. So is how often it asked to close what was
-paid, because it withdraws nothing. What became of the orders is read from the shop's tables, by queries that know nothing of the contenders.
-
-* **Alone**: %s orders of each contender while no other runs, which may be unpaid for %s. Lateness is the commit of the closing minus the due time, by the database's clock.
-* **Together**: %s orders of each contender, all contenders beside each other on one machine, so that one fault meets all. %s stand for 10 min,
-  30 min and a day; payment delays follow the quantiles of 8,135 real orders. Lateness under faults includes the time that the fault takes.
-* RabbitMQ %s, MariaDB with `+"`innodb_flush_log_at_trx_commit=1`"+`, Redis with its own default settings (snapshots, no append-only file).
-* Not tried: a database whose data is wiped has lost the orders themselves, and workers keep no data that could be wiped.
-`, command, p.Minutes, number(p.Quiet), listed(quietTimeouts(p.Fast)), number(p.Orders), listed(usualTimeouts(p.Fast)), p.RabbitMQ)
-	if p.Exchange != "plugin" {
-		p.say(`* The delayed exchange was a stand-in for the plugin, which keeps messages as the plugin does: on disk at a clean stop, and nowhere after kill -9. Where the
-  upstream plugin is installed, the same command runs on it. By hand, the upstream plugin 3.10.2 on RabbitMQ 3.10.8 was measured so: a clean restart kept 100,000 of
-  100,000; kill -9 right after the last of 5,000 confirms lost 436, 23 and 1,413 of them in three runs, and none in a fourth, five seconds later; 20,000 messages
-  of one second were late by 257 ms (p50) and 645 ms (p99); a waiting message of 200 bytes takes about 1.4 kB of the broker's memory.
-`)
+	if len(arguments) > 0 {
+		command += " ARGS='" + strings.Join(arguments, " ") + "'"
 	}
+	return command
+}
+
+// toClose is how many orders were not paid.
+func toClose(t tally) int { return t.Placed - t.Paid }
+
+// title is a contender's, with what it did not run on.
+func (p *page) title(e entry) string {
+	if strings.Contains(e.needs, "plugin") && p.Exchange != "plugin" {
+		return e.title + " (stand-in)"
+	}
+	return e.title
 }
 
 func (p *page) table(head []string, row func(e entry) []string) {
@@ -86,11 +123,11 @@ func (p *page) table(head []string, row func(e entry) []string) {
 	}
 }
 
-func (p *page) chart(name, title, says string, bar func(e entry) plot.Bar) {
-	c := plot.Chart{Title: title, Says: says}
+func (p *page) chart(name, title, says string, logarithmic bool, bar func(e entry) plot.Bar) {
+	c := plot.Chart{Title: title, Says: says, Logarithmic: logarithmic}
 	for _, e := range p.entries {
 		b := bar(e)
-		b.Label = e.title
+		b.Label = p.title(e)
 		c.Bars = append(c.Bars, b)
 	}
 	file := filepath.Join(plots, name+".svg")
@@ -100,8 +137,8 @@ func (p *page) chart(name, title, says string, bar func(e entry) plot.Bar) {
 
 func (p *page) outcome() {
 	p.say("\n## What became of the orders\n")
-	head := []string{"", "name", "alone: p50", "p99", "max", "together: placed", "early", "never closed", "closed twice", "asked again", "asked for paid ones", "paid and closed", "stock adds up"}
-	from, to := 2, 5 // are of the runs alone
+	head := []string{"", "name", "alone: p50", "p99", "max", "early", "together: to close", "early", "never closed", "closed twice", "asked again", "asked for paid ones", "paid and closed", "stock adds up"}
+	from, to := 2, 6 // are of the runs alone
 	if p.Quiet > 0 {
 		from = to
 	}
@@ -111,24 +148,26 @@ func (p *page) outcome() {
 		if !p.Conserved[e.name] {
 			adds = "**no**"
 		}
-		early := number(t.Early + a.Early)
-		if p.first(e) < 0 {
-			early = fmt.Sprintf("**%s**, up to %s", early, short(-p.first(e)))
+		early := func(t tally) string {
+			if t.Early == 0 {
+				return "0"
+			}
+			return fmt.Sprintf("**%s**, up to %s", number(t.Early), short(-t.First))
 		}
 		return slices.Delete([]string{
-			e.title, "`" + e.name + "`", short(a.P50), short(a.P99), short(a.Max), number(t.Placed), early,
+			p.title(e), "`" + e.name + "`", short(a.P50), short(a.P99), short(a.Max), early(a), number(toClose(t)), early(t),
 			strong(t.Never), strong(t.Twice), number(t.Again), number(t.Vain), strong(t.Both), adds,
 		}, from, to)
 	})
 	if p.Quiet > 0 {
-		p.chart("lateness", "lateness alone, p99", "of "+number(p.Quiet)+" orders each", func(e entry) plot.Bar {
+		p.chart("lateness", "lateness alone, p99", "logarithmic, from 1 ms", true, func(e entry) plot.Bar {
 			ms := float64(p.Alone[e.name].Tally.P99) / float64(time.Millisecond)
 			return plot.Bar{Figure: short(p.Alone[e.name].Tally.P99), Value: max(0, ms)}
 		})
 	}
-	p.chart("never", "orders that were never closed, together", fmt.Sprintf("of %s each, under one fault after the other", number(p.Orders)), func(e entry) plot.Bar {
-		n := p.Together[e.name][""].Never
-		return plot.Bar{Figure: number(n), Value: float64(n), Missed: n > 0}
+	p.chart("never", "orders that were never closed, together", "under one fault after the other", false, func(e entry) plot.Bar {
+		t := p.Together[e.name][""]
+		return plot.Bar{Figure: fmt.Sprintf("%s of %s", number(t.Never), number(toClose(t))), Value: float64(t.Never), Missed: t.Never > 0}
 	})
 }
 
@@ -155,11 +194,12 @@ func (p *page) faults() {
 	p.say(`
 ## Fault by fault
 
-Each cell: orders never closed / the latest of those that were; and, where a contender asked to close what it had closed, how often. An order counts in the
-phase in which it was placed, also if it is closed, or asked for again, in a later one: an old snapshot that Redis comes back with after kill -9 has orders of
-the phase before. Whoever publishes after the commit loses, at a clean restart, what is placed while the broker or Redis is away. What is later than %s was
-still open when its phase was over: something in a later one has woken it, and the guide below counts it as open.
-`, short(openFor(p.Fast)))
+Each cell: orders never closed, of those that should have been / the latest that was; how many of them were closed only when their phase was over, %s
+after the last due time; and how often a contender asked to close what it had closed. An order counts in the phase in which it was placed, also if it
+is closed, or asked for again, in a later one: an old snapshot that Redis comes back with after kill -9 has orders of the phase before. Whoever publishes
+after the commit may lose, at a clean restart too, what is placed while the broker or Redis is away. What is later than %s was still open when its phase
+was over, however early it was due: something in a later one has woken it, and the guide below counts it as open.
+`, short(settle(p.Fast)), short(openFor(p.Fast)))
 	all := phases(p.Orders, p.Fast, p.Phases)
 	for _, group := range groups() {
 		var head, names []string
@@ -174,10 +214,17 @@ still open when its phase was over: something in a later one has woken it, and t
 		}
 		p.say("\n### %s\n", group[0])
 		p.table(append([]string{""}, head...), func(e entry) []string {
-			row := []string{e.title}
+			row := []string{p.title(e)}
 			for _, name := range names {
 				t := p.Together[e.name][name]
-				cell := strong(t.Never) + " / " + short(t.Max)
+				cell := strong(t.Never)
+				if t.Never > 0 {
+					cell += " of " + number(toClose(t))
+				}
+				cell += " / " + short(t.Max)
+				if t.After > 0 {
+					cell += fmt.Sprintf(", after it %d", t.After)
+				}
 				if t.Again > 0 {
 					cell += fmt.Sprintf(", again %d", t.Again)
 				}
@@ -195,10 +242,10 @@ func (p *page) bursts(all []phase) {
 	if i < 0 {
 		return
 	}
-	p.say("\n### %s orders due in one second (`%s`)\n\nThe contenders come one after the other, while orders of others are placed on the same cores.\n", number(all[i].orders), burst)
-	p.table([]string{"", "late: p50", "p99", "max", "closed a second meanwhile"}, func(e entry) []string {
+	p.say("\n### %s orders due in one second (`%s`)\n\nThe contenders come one after the other, and nobody places orders of a burst while another's is closed.\n", number(all[i].orders), burst)
+	p.table([]string{"", "closes", "late: p50", "p99", "max", "closed a second"}, func(e entry) []string {
 		t := p.Together[e.name][burst]
-		return []string{e.title, short(t.P50), short(t.P99), short(t.Max), number(int(p.rate(e)))}
+		return []string{p.title(e), e.closes, short(t.P50), short(t.P99), short(t.Max), number(int(p.rate(e)))}
 	})
 }
 
@@ -248,41 +295,44 @@ func (p *page) cost() {
 	p.say(`
 ## What it takes
 
-Statements and rows are as the database counts them for the contender's user. Idle: nothing waits, and %s orders of the past are in the table. Busy: the run
-alone, %.0f orders a second. Of an order: from placing to its end, beyond what is idle. Memory is what %s waiting orders took after a garbage collection, times
-%.0f; –: not used. A table scan keeps nothing in any process, so that its figure there is the noise of this measurement.
-`, number(p.Quiet), float64(p.Quiet)/quietWindow(p.Fast).Seconds(), number(p.Waiting), 100_000/float64(p.Waiting))
+Statements and rows are as the database counts them for the contender's user. Idle: nothing waits, and %s orders of the past are in the table. Busy: the mean
+of the run alone, in which %.0f orders a second are placed for %s, and closed until %s later. Of an order: from placing to its end; statements without those
+that are idle, rows with them. What waits is %s orders that are due in an hour, times %.0f: live on heaps after a garbage collection, and in the database's files,
+orders included; –: not used. duebox publishes what is due within its horizon of ten minutes, and with tiers what its longest tier takes, so that `+"`plugin`"+` and
+`+"`hold`"+` have nothing in the broker yet. Lines of code are the contender's own, with the connection that heals (rabbit.go) where it needs one, without libraries.
+`, number(p.Quiet), float64(p.Quiet)/quietWindow(p.Fast).Seconds(), short(quietWindow(p.Fast)), short(slices.Max(slices.Collect(maps.Values(quietTimeouts(p.Fast))))), number(p.Waiting), 100_000/float64(p.Waiting))
 	p.table([]string{
 		"", "statements/s idle", "rows read/s idle", "statements/s busy", "statements an order", "rows read an order",
-		"broker, MB per 100,000 waiting", "Redis", "processes", "lines of code", "needs beside MySQL",
+		"broker, MB per 100,000 waiting", "Redis", "processes", "database", "lines of code", "needs beside MySQL",
 	}, func(e entry) []string {
 		a := p.Alone[e.name]
 		mb := func(bytes float64, uses bool) string {
 			if !uses {
 				return "–"
 			}
-			return fmt.Sprintf("%.0f", max(0, bytes/1e6))
+			return fmt.Sprintf("%.1f", max(0, bytes/1e6))
 		}
 		return []string{
-			e.title, fmt.Sprintf("%.1f", a.IdlePerS), number(int(a.IdleRowsPerS)), number(int(a.BusyPerS)), fmt.Sprintf("%.1f", a.PerOrder), fmt.Sprintf("%.0f", a.RowsPerOrder),
-			mb(a.Broker, strings.HasPrefix(e.needs, "RabbitMQ")), mb(a.Redis, strings.HasPrefix(e.needs, "Redis")), mb(a.Process, true), number(p.Lines[e.name]), e.needs,
+			p.title(e), fmt.Sprintf("%.1f", a.IdlePerS), number(int(a.IdleRowsPerS)), number(int(a.BusyPerS)), fmt.Sprintf("%.1f", a.PerOrder), fmt.Sprintf("%.0f", a.RowsPerOrder),
+			mb(a.Broker, strings.HasPrefix(e.needs, "RabbitMQ")), mb(a.Redis, strings.HasPrefix(e.needs, "Redis")), mb(a.Process, true), mb(a.Database, true), number(p.Lines[e.name]), e.needs,
 		}
 	})
 }
 
 func (p *page) hands() {
 	p.say("\n## What an operator can do\n")
-	p.table([]string{"", "what waits can be seen", "it can be withdrawn"}, func(e entry) []string { return []string{e.title, e.sees, e.undoes} })
+	p.table([]string{"", "what waits can be seen", "it can be withdrawn"}, func(e entry) []string { return []string{p.title(e), e.sees, e.undoes} })
 }
 
 // guide follows from the figures, and from nothing else.
 func (p *page) guide() {
-	p.say("\n## How to choose\n\nFrom the figures above, and from nothing else:\n\n")
+	p.say("\n## How to choose\n\nFrom the figures above:\n\n")
 	total := func(e entry) tally { return p.Together[e.name][""] }
 	keeps := func(e entry) bool { return total(e).Never == 0 && len(p.stuck(e)) == 0 }
 	p.say("* **No order may stay open**: %s.\n", p.names(keeps, nil))
-	p.say("* **Some may**, because somebody looks for them: of %s orders each, under one fault after the other, these stayed open, by what failed: %s. Whom a fault cannot meet, it costs nothing.\n",
-		number(p.Orders), p.names(func(e entry) bool { return !keeps(e) }, p.lossy))
+	p.say("* **Some may**, because somebody looks for them: under one fault after the other, these stayed open, by what failed: %s. Whom a fault cannot meet, it costs nothing.\n",
+		p.names(func(e entry) bool { return !keeps(e) }, p.lossy))
+	p.say("* **The latest** that those who lost nothing closed an order, under any fault: %s.\n", p.names(keeps, p.latest))
 	p.say("* **Before its time**: %s.\n", p.names(func(e entry) bool { return p.first(e) < 0 }, func(e entry) string { return "up to " + short(-p.first(e)) + " early" }))
 	p.say("* **Asked again** for what it had closed: %s. A 0 above is a count and no promise: brokers deliver again what was not acknowledged, and so does Watermill.\n",
 		p.names(func(e entry) bool { return total(e).Again > 0 }, func(e entry) string { return number(total(e).Again) }))
@@ -304,8 +354,22 @@ func (p *page) guide() {
 	if len(good) > 0 && p.Quiet > 0 {
 		least := slices.MinFunc(good, func(a, b entry) int { return p.Lines[a.name] - p.Lines[b.name] })
 		p.say("* **The least code** of those that lose nothing, are never early and do not read the whole table: %s, %d lines. Where %s of lateness is fine and nothing but orders has a due time, nothing more is needed.\n",
-			least.title, p.Lines[least.name], short(p.Alone[least.name].Tally.P99))
+			p.title(least), p.Lines[least.name], short(p.Alone[least.name].Tally.P99))
 	}
+}
+
+// latest is how late a contender was at worst outside of the burst, and after which fault.
+func (p *page) latest(e entry) string {
+	worst := slices.MaxFunc(p.Phases, func(a, b string) int {
+		late := func(name string) time.Duration {
+			if name == burst {
+				return 0
+			}
+			return p.Together[e.name][name].Max
+		}
+		return int(late(a) - late(b))
+	})
+	return short(p.Together[e.name][worst].Max) + ", " + worst
 }
 
 // peak is how many times the mean of a day its busiest second brings.
@@ -318,11 +382,11 @@ func (p *page) volume(keeps func(e entry) bool) {
 	}
 	for _, day := range []int{100_000, 1_000_000, 10_000_000} {
 		second := peak * float64(day) / (24 * time.Hour).Seconds()
-		p.say("* **%s orders a day**, %s a second when the busiest has %d times the mean, nothing lost, on this machine beside all the others: %s.\n", number(day), number(int(math.Round(second))), peak, p.names(func(e entry) bool {
+		p.say("* **%s orders a day**, %s a second when the busiest has %d times the mean, nothing lost, on this machine: %s.\n", number(day), number(int(math.Round(second))), peak, p.names(func(e entry) bool {
 			return keeps(e) && p.rate(e) >= second && !p.grows(e)
 		}, nil))
 	}
-	p.say("* **Reads the whole table over and over**, and is left out above, because each order ever taken makes it slower: %s.\n",
+	p.say("* **Reads the whole table over and over**, and is left out of these, because each order ever taken makes it slower: %s.\n",
 		p.names(p.grows, func(e entry) string {
 			return number(int(p.Alone[e.name].IdleRowsPerS)) + " rows a second beside " + number(p.Quiet) + " orders"
 		}))
@@ -338,7 +402,7 @@ func (p *page) names(is func(e entry) bool, says func(e entry) string) string {
 		if !is(e) {
 			continue
 		}
-		name := e.title
+		name := p.title(e)
 		if says != nil {
 			name += " (" + says(e) + ")"
 		}

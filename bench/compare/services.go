@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -264,36 +266,83 @@ func (t *team) address() string {
 	return t.api.url
 }
 
-// memory is the resident memory of all processes, in bytes, after they have given back what they do not use.
+// memory is what is live on the heaps of all processes, in bytes.
 func (t *team) memory(ctx context.Context) (sum float64, err error) {
 	for _, p := range append([]*member{t.api}, t.workers...) {
-		if err := rest(ctx, p.url); err != nil {
+		live, err := liveBytes(ctx, p.url)
+		if err != nil {
 			return 0, fmt.Errorf("%s: %w", p.Name(), err)
 		}
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
-		if err != nil {
-			return 0, err
-		}
-		_, rest, _ := strings.Cut(string(status), "VmRSS:")
-		kb, err := strconv.ParseFloat(strings.TrimSpace(rest[:max(0, strings.Index(rest, "kB"))]), 64)
-		if err != nil {
-			return 0, fmt.Errorf("resident memory of %s: %w", p.Name(), err)
-		}
-		sum += kb * 1024
+		sum += live
 	}
 	return sum, nil
 }
 
-func rest(ctx context.Context, url string) error {
+// stored is the size of the files of the contender's database, in bytes.
+func (t *team) stored(ctx context.Context) (size float64, err error) {
+	db, err := t.open()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = db.Close() }()
+	return size, db.QueryRowContext(ctx, "SELECT SUM(FILE_SIZE) FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME LIKE ?", t.instance+"/%").Scan(&size)
+}
+
+func liveBytes(ctx context.Context, url string) (live float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+restPath, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+memoryPath, nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return resp.Body.Close()
+	_, err = fmt.Fscan(resp.Body, &live)
+	return live, errors.Join(err, resp.Body.Close())
+}
+
+// versions are what servers say of themselves, and what was built in.
+func (s *services) versions(ctx context.Context) (all []string, err error) {
+	db, err := sql.Open("mysql", s.db.DSN(""))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = db.Close() }()
+	var database string
+	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&database); err != nil {
+		return nil, err
+	}
+	broker, err := s.amqp.Eval(ctx, "element(2, application:get_key(rabbit, vsn)).")
+	if err != nil {
+		return nil, err
+	}
+	server, err := s.redis.version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all = []string{"MariaDB " + database, "RabbitMQ " + strings.Trim(strings.TrimSpace(broker), `"`), "Redis " + server}
+	built, _ := debug.ReadBuildInfo()
+	for _, module := range []string{"github.com/rabbitmq/amqp091-go", "github.com/redis/go-redis/v9", "github.com/ThreeDotsLabs/watermill-sql/v4"} {
+		for _, m := range built.Deps {
+			if m.Path == module {
+				all = append(all, m.Path+" "+m.Version)
+			}
+		}
+	}
+	return append(all, strings.Replace(runtime.Version(), "go", "Go ", 1)), nil
+}
+
+// machine is what figures depend on.
+func machine() (string, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return "", err
+	}
+	var kilobytes int64
+	if _, err := fmt.Sscanf(string(text), "MemTotal: %d kB", &kilobytes); err != nil {
+		return "", fmt.Errorf("/proc/meminfo: %w", err)
+	}
+	return fmt.Sprintf("%d cores, %d GiB", runtime.NumCPU(), kilobytes>>20), nil
 }

@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
+	"strconv"
 	"time"
 
 	"github.com/rabbitmq/amqp091-go"
 )
 
-// ttlQueues has a queue with a time to live for each kind of order, which dead-letters into the queue from which orders are closed.
+// ttlQueues has a queue for each delay, whose messages live that long and are then dead-lettered into the queue from which orders are closed. A timeout
+// that is new is a queue that is new; the old one stays, with what waits in it.
 type ttlQueues struct {
 	plainly
 	env
@@ -16,31 +17,28 @@ type ttlQueues struct {
 	publisher *rabbit
 }
 
-// declare makes all queues. One that is there with another time to live stays as it is: to delete it would lose what is in it.
 func (q *ttlQueues) declare(ch *amqp091.Channel) error {
 	if err := q.declareClosing(ch); err != nil {
 		return err
 	}
-	for kind, timeout := range q.timeouts {
-		err := onChannel(q.amqpURL, func(ch *amqp091.Channel) error {
-			_, err := ch.QueueDeclare(q.name+".wait."+kind, true, false, false, false, amqp091.Table{
-				"x-message-ttl": timeout.Milliseconds(), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": q.closing(),
-			})
-			return err
-		})
-		if refused, is := errors.AsType[*amqp091.Error](err); is && refused.Code == amqp091.PreconditionFailed {
-			q.log.Warn("the queue keeps its old time to live", "error", err)
-		} else if err != nil {
+	for _, timeout := range q.timeouts {
+		if _, err := ch.QueueDeclare(q.wait(timeout), true, false, false, false, amqp091.Table{
+			"x-message-ttl": timeout.Milliseconds(), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": q.closing(),
+		}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func (q *ttlQueues) wait(timeout time.Duration) string {
+	return q.name + ".wait." + strconv.FormatInt(timeout.Milliseconds(), 10)
+}
+
 func (q *ttlQueues) Setup(context.Context) error { return onChannel(q.amqpURL, q.declare) }
 
 func (q *ttlQueues) Placed(ctx context.Context, o order) error {
-	return q.publisher.publish(ctx, "", q.name+".wait."+o.Kind, amqp091.Publishing{Body: []byte(o.No), Timestamp: time.Now()})
+	return q.publisher.publish(ctx, "", q.wait(o.Timeout), amqp091.Publishing{Body: []byte(o.No)})
 }
 
 func (q *ttlQueues) Work(ctx context.Context) error {

@@ -11,15 +11,17 @@ type wheel struct {
 	plainly
 	env
 
+	begun time.Time
+
 	mu    sync.Mutex
 	slots [wheelSlots][]spoke
-	at    int
+	tick  int // up to which the wheel has turned
 }
 
-// spoke is an order in a slot, and how many turns it still waits.
+// spoke is an order in a slot, and the tick at which it is over.
 type spoke struct {
-	no    string
-	turns int
+	no   string
+	tick int
 }
 
 const (
@@ -27,7 +29,7 @@ const (
 	wheelSlots = 600
 )
 
-func newWheel(e env) *wheel { return &wheel{env: e} }
+func newWheel(e env) *wheel { return &wheel{env: e, begun: time.Now()} }
 
 func (w *wheel) Placed(_ context.Context, o order) error {
 	w.add(o.No, o.Timeout)
@@ -37,9 +39,8 @@ func (w *wheel) Placed(_ context.Context, o order) error {
 func (w *wheel) add(no string, in time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ticks := max(1, int((in+wheelTick-1)/wheelTick)+1)
-	slot := (w.at + ticks) % wheelSlots
-	w.slots[slot] = append(w.slots[slot], spoke{no, (ticks - 1) / wheelSlots})
+	s := spoke{no, max(w.tick+1, int((time.Since(w.begun)+in)/wheelTick)+1)} // not before its time, and not in a slot that has been
+	w.slots[s.tick%wheelSlots] = append(w.slots[s.tick%wheelSlots], s)
 }
 
 func (w *wheel) Work(ctx context.Context) error {
@@ -51,41 +52,42 @@ func (w *wheel) Work(ctx context.Context) error {
 		defer close(over)
 		ticks := time.NewTicker(wheelTick)
 		defer ticks.Stop()
-		begun, done := time.Now(), 0
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-ticks.C:
 			}
-			for ; time.Duration(done+1)*wheelTick <= time.Since(begun); done++ {
-				for _, no := range w.turn() {
-					over <- no
-				}
+			for _, no := range w.turn() {
+				over <- no
 			}
 		}
 	}()
 	return each(ctx, 8, over, func(no string) {
 		if err := w.closeOne(ctx, no); err != nil && ctx.Err() == nil {
 			w.log.WarnContext(ctx, "over", "error", err)
+			w.add(no, time.Second)
 		}
 	})
 }
 
-// turn goes on by one slot and returns what is over in it.
+// turn goes on to the present and returns what is over.
 func (w *wheel) turn() (over []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.at = (w.at + 1) % wheelSlots
-	var stay []spoke
-	for _, s := range w.slots[w.at] {
-		if s.turns--; s.turns < 0 {
-			over = append(over, s.no)
-		} else {
-			stay = append(stay, s)
+	for time.Duration(w.tick+1)*wheelTick <= time.Since(w.begun) {
+		w.tick++
+		slot := &w.slots[w.tick%wheelSlots]
+		var stay []spoke
+		for _, s := range *slot {
+			if s.tick <= w.tick {
+				over = append(over, s.no)
+			} else {
+				stay = append(stay, s)
+			}
 		}
+		*slot = stay
 	}
-	w.slots[w.at] = stay
 	return over
 }
 

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -21,6 +22,7 @@ type Bar struct {
 type Chart struct {
 	Title, Says string
 	Mark        float64 // a value that is marked in each bar; 0: none
+	Logarithmic bool    // bars as long as the logarithm of their values, from 1
 	Bars        []Bar
 }
 
@@ -57,7 +59,12 @@ func (c Chart) SVG() []byte {
 	if most == 0 {
 		most = 1
 	}
-	x := func(value float64) float64 { return left + value/most*(width-left-right) }
+	x := func(value float64) float64 {
+		if c.Logarithmic {
+			return left + math.Log(max(1, value))/math.Log(max(2, most))*(width-left-right)
+		}
+		return left + value/most*(width-left-right)
+	}
 	var body bytes.Buffer
 	y := top
 	for _, b := range c.Bars {
