@@ -126,7 +126,7 @@ func (s server) answer(do func(ctx context.Context, o order) error) http.Handler
 }
 
 // placeOne is done when the order is committed: what its contender does afterwards is tried, and its failure logged, as a shop does that has sold
-// something. A second try of what is there does nothing.
+// something. A second try of an order that is there, whose first answer was lost, is told to the contender as well.
 func (s server) placeOne(ctx context.Context, o order) error {
 	const duplicate = 1062
 	err := s.in(ctx, func(tx *sql.Tx) error {
@@ -135,10 +135,8 @@ func (s server) placeOne(ctx context.Context, o order) error {
 		}
 		return s.contender.Placing(ctx, tx, o)
 	})
-	if e, is := errors.AsType[*mysql.MySQLError](err); is && e.Number == duplicate {
-		return nil
-	}
-	if err != nil {
+	e, is := errors.AsType[*mysql.MySQLError](err)
+	if again := is && e.Number == duplicate; err != nil && !again {
 		return err
 	}
 	if err := s.contender.Placed(ctx, o); err != nil {

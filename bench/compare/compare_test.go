@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -68,13 +69,19 @@ func TestContenders_CloseASimpleOrder(t *testing.T) {
 			c, err := count(t.Context(), db, "test", time.Now())
 			require.NoError(t, err)
 			require.Less(t, c.Max, time.Minute)
-			c.Early, c.Again, c.Vain, c.First, c.P50, c.P99, c.Max, c.Drained = 0, 0, 0, 0, 0, 0, 0, 0 // are what the comparison is for
+			c = withoutTimes(c)
+			c.Early, c.Again, c.Vain = 0, 0, 0 // are what the comparison is for
 			require.Equal(t, tally{Placed: 2, Paid: 1, Closed: 1}, c)
 			adds, err := conserved(t.Context(), db)
 			require.NoError(t, err)
 			require.True(t, adds)
 		})
 	}
+}
+
+func withoutTimes(c tally) tally {
+	c.First, c.P50, c.P99, c.Max, c.Drained, c.Spread = 0, 0, 0, 0, 0, 0
+	return c
 }
 
 // What is counted is right, for a contender that is wrong on purpose.
@@ -118,8 +125,8 @@ func TestCount_SeesWhatIsWrong(t *testing.T) {
 	require.NoError(t, err)
 	require.Negative(t, c.First)
 	require.Greater(t, c.Drained, time.Duration(0))
-	c.First, c.P50, c.P99, c.Max, c.Drained = 0, 0, 0, 0, 0
-	require.Equal(t, want, c)
+	require.Greater(t, c.Spread, time.Duration(0))
+	require.Equal(t, want, withoutTimes(c))
 	adds, err := conserved(t.Context(), db)
 	require.NoError(t, err)
 	require.True(t, adds)
@@ -156,11 +163,48 @@ func TestRun_RefusesWhatItDoesNotKnow(t *testing.T) {
 		`-phases: there is no "clam", but calm, `: {"-phases", "clam"},
 		"arguments that are no flags: fast":       {"fast"},
 		"there is at least one order":             {"-orders", "0"},
+		"-lines goes with -docs":                  {"-lines", file},
 		"not a directory":                         {"-docs", file},
-		"unexpected end of JSON input":            {"-lines", file},
+		"EOF":                                     {"-lines", file, "-docs", t.TempDir()},
 	} {
 		require.ErrorContains(t, run(t.Context(), args, io.Discard, io.Discard), want)
 	}
+}
+
+func TestRead_TakesWhatWasWrittenAndNothingElse(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "comparison.json")
+	good := results{
+		Orders: 1, Waiting: 1, Quiet: 1, Phases: []string{"calm"}, Alone: map[string]alone{"scan": {}},
+		Together: map[string]map[string]tally{"scan": {"": {Placed: 1}, "calm": {Placed: 1}}},
+	}
+	try := func(text []byte) (results, error) {
+		require.NoError(t, os.WriteFile(file, text, 0o600))
+		return read(file)
+	}
+	var text bytes.Buffer
+	require.NoError(t, write(&text, good))
+	got, err := try(text.Bytes())
+	require.NoError(t, err)
+	require.Equal(t, good, got)
+	for want, change := range map[string]func(r *results){
+		`there is no contender "nobody"`: func(r *results) { r.Together["nobody"] = nil },
+		`scan has no phase "burst"`:      func(r *results) { r.Phases = append(r.Phases, burst) },
+		"scan has not run alone":         func(r *results) { r.Alone = nil },
+		"it is not complete":             func(r *results) { r.Waiting = 0 },
+	} {
+		bad, err := try(text.Bytes())
+		require.NoError(t, err)
+		change(&bad)
+		var changed bytes.Buffer
+		require.NoError(t, write(&changed, bad))
+		_, err = try(changed.Bytes())
+		require.ErrorContains(t, err, want)
+	}
+	_, err = try([]byte(`{"Foreign": 1}`))
+	require.ErrorContains(t, err, "unknown field")
+	_, err = try(text.Bytes()[:text.Len()/2])
+	require.ErrorContains(t, err, "unexpected EOF")
 }
 
 func TestPhases_HaveSoManyOrdersInAll(t *testing.T) {
@@ -188,8 +232,8 @@ func TestReport_SaysWhatWasMeasured(t *testing.T) {
 	r := results{
 		Orders: 1000, Quiet: 100, Waiting: 1000, Phases: []string{"calm", burst, "broker-kill"}, Conserved: map[string]bool{"scan": true},
 		Together: map[string]map[string]tally{
-			"scan":       {burst: {Closed: 1000}},
-			"scan-paged": {burst: {Closed: 1000, Drained: 5 * time.Second}},
+			"scan":       {burst: {Placed: 1000, Closed: 1000}},
+			"scan-paged": {burst: {Placed: 1000, Closed: 1000, Drained: 5 * time.Second}},
 			"delayed":    {"": {Placed: 1000, Never: 77, Again: 3}, "broker-kill": {Placed: 1000, Paid: 100, Never: 77, After: 2, Again: 3}},
 		},
 		Alone: map[string]alone{"scan": {IdleRowsPerS: 100}},
@@ -197,8 +241,8 @@ func TestReport_SaysWhatWasMeasured(t *testing.T) {
 	files, err := report(r)
 	require.NoError(t, err)
 	text := string(files["comparison.md"])
-	require.Contains(t, text, "| x-delayed-message exchange alone (stand-in) | **77** of 900 / 0 ms, after it 2, again 3 |")
-	require.Contains(t, text, "these stayed open, by what failed: x-delayed-message exchange alone (stand-in) (Broker: 77).")
+	require.Contains(t, text, "| x-delayed-message exchange alone (stand-in) | **77** of 900 / –, after it 2, again 3 |")
+	require.Contains(t, text, "these stayed open, by what failed in their phase: x-delayed-message exchange alone (stand-in) (Broker: 77).")
 	require.Contains(t, text, "**Reads the whole table over and over**, and is left out of these, because each order ever taken makes it slower: table scan on a timer (100 rows a second beside 100 orders).")
 	require.Contains(t, text, "**1,000,000 orders a day**, 116 a second when the busiest has 10 times the mean, nothing lost, on this machine: table scan, indexed, paged, under a lock.")
 	require.Len(t, files, 3)
@@ -207,4 +251,10 @@ func TestReport_SaysWhatWasMeasured(t *testing.T) {
 	}
 	_, err = report(results{})
 	require.Error(t, err)
+
+	r.Failed = []string{"redis-kill: it did not start again"}
+	files, err = report(r)
+	require.NoError(t, err)
+	require.Contains(t, string(files["comparison.md"]), "**Not all was done**, so that what follows cannot be compared: redis-kill: it did not start again.")
+	require.ErrorContains(t, r.failure(), "redis-kill")
 }

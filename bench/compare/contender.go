@@ -56,35 +56,35 @@ type entry struct {
 func entries() []entry {
 	return []entry{
 		{
-			name: "scan", title: "table scan on a timer", workers: 1, open: func(e env) contender { return &scan{env: e} }, files: []string{"scan.go"},
+			name: "scan", title: "table scan on a timer", workers: 1, open: func(e env) contender { return &scan{env: e} }, files: []string{"each.go", "scan.go"},
 			closes: "each second, one by one", needs: "nothing", sees: "the orders themselves", undoes: "by the order's status and due time",
 		},
 		{
-			name: "scan-paged", title: "table scan, indexed, paged, under a lock", workers: 2, open: func(e env) contender { return &pagedScan{env: e} }, files: []string{"scanpaged.go"},
+			name: "scan-paged", title: "table scan, indexed, paged, under a lock", workers: 2, open: func(e env) contender { return &pagedScan{env: e} }, files: []string{"each.go", "scanpaged.go"},
 			closes: "2 workers, each second, pages of 500 in a transaction", needs: "nothing", sees: "the orders themselves", undoes: "by the order's status and due time",
 		},
 		{
-			name: "redis-zset", title: "Redis sorted set, polled", workers: 1, open: func(e env) contender { return newSortedSet(e) }, files: []string{"rediszset.go", "redisclient.go"},
+			name: "redis-zset", title: "Redis sorted set, polled", workers: 1, open: func(e env) contender { return newSortedSet(e) }, files: []string{"each.go", "rediszset.go", "redisclient.go"},
 			closes: "each second, pages of 500, one by one", needs: "Redis", sees: "ZRANGE: order numbers with their due times", undoes: "ZREM, ZADD",
 		},
 		{
-			name: "redis-expiry", title: "Redis key expiry events", workers: 1, open: func(e env) contender { return newExpiry(e) }, files: []string{"redisexpiry.go", "redisclient.go"},
+			name: "redis-expiry", title: "Redis key expiry events", workers: 1, open: func(e env) contender { return newExpiry(e) }, files: []string{"each.go", "redisexpiry.go", "redisclient.go"},
 			closes: "8 at a time", needs: "Redis with notify-keyspace-events Ex", sees: "keys with a TTL", undoes: "DEL, PEXPIRE",
 		},
 		{
-			name: "wheel", title: "time wheel in the process", workers: 0, open: func(e env) contender { return newWheel(e) }, files: []string{"wheel.go"},
+			name: "wheel", title: "time wheel in the process", workers: 0, open: func(e env) contender { return newWheel(e) }, files: []string{"each.go", "wheel.go"},
 			closes: "ticks of 100 ms, 8 at a time", needs: "nothing, and one process only", sees: "nothing", undoes: "not from outside",
 		},
 		{
-			name: "ttl-queues", title: "a TTL queue for each delay, dead-lettered", workers: 1, open: func(e env) contender { return &ttlQueues{env: e, publisher: &rabbit{url: e.amqpURL}} }, files: []string{"ttlqueues.go", "rabbit.go"},
+			name: "ttl-queues", title: "a TTL queue for each delay, dead-lettered", workers: 1, open: func(e env) contender { return &ttlQueues{env: e, publisher: &rabbit{url: e.amqpURL}} }, files: []string{"each.go", "ttlqueues.go", "rabbit.go"},
 			closes: "8 at a time, prefetch 50", needs: "RabbitMQ", sees: "how many messages a queue holds", undoes: "not at all",
 		},
 		{
-			name: "ttl-messages", title: "a TTL for each message in one queue", workers: 1, open: func(e env) contender { return &ttlMessages{env: e, publisher: &rabbit{url: e.amqpURL}} }, files: []string{"ttlmessages.go", "rabbit.go"},
+			name: "ttl-messages", title: "a TTL for each message in one queue", workers: 1, open: func(e env) contender { return &ttlMessages{env: e, publisher: &rabbit{url: e.amqpURL}} }, files: []string{"each.go", "ttlmessages.go", "rabbit.go"},
 			closes: "8 at a time, prefetch 50", needs: "RabbitMQ", sees: "how many messages the queue holds", undoes: "not at all",
 		},
 		{
-			name: "delayed", title: "x-delayed-message exchange alone", workers: 1, open: func(e env) contender { return &delayed{env: e, publisher: &rabbit{url: e.amqpURL}} }, files: []string{"delayed.go", "rabbit.go"},
+			name: "delayed", title: "x-delayed-message exchange alone", workers: 1, open: func(e env) contender { return &delayed{env: e, publisher: &rabbit{url: e.amqpURL}} }, files: []string{"each.go", "delayed.go", "rabbit.go"},
 			closes: "8 at a time, prefetch 50", needs: "RabbitMQ up to 4.2 with the plugin", sees: "how many messages the exchange holds", undoes: "not at all",
 		},
 		{

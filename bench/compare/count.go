@@ -19,6 +19,8 @@ type tally struct {
 	Both                 int           // orders that were paid and closed
 	After                int           // orders that were closed when their phase was over
 	First, P50, P99, Max time.Duration // lateness
+	Pending              int           // pending, and not yet due
+	Spread               time.Duration // from the first due time to the last
 	Drained              time.Duration // from the first due time to the last closing, of those that were closed
 }
 
@@ -37,12 +39,15 @@ func count(ctx context.Context, db querier, phase string, end time.Time) (t tall
 	const happened = " AND (SELECT COUNT(*) FROM journal AS j WHERE j.order_no = o.no AND j.what = 'closed') "
 	one(&t.Twice, "SELECT COUNT(*)"+of+happened+"> 1")
 	one(&t.Both, "SELECT COUNT(*)"+of+happened+"> 0 AND EXISTS (SELECT 1 FROM journal AS p WHERE p.order_no = o.no AND p.what = 'paid')")
+	one(&t.Pending, "SELECT COUNT(*)"+of+" AND o.status = 'pending' AND o.due_at >= UTC_TIMESTAMP(6)")
 	const vain = "SELECT COUNT(*) FROM orders AS o JOIN journal AS j ON j.order_no = o.no WHERE (o.phase = ? OR ? = '') AND j.what = 'in vain' AND o.status = "
 	one(&t.Again, vain+"'closed'")
 	one(&t.Vain, vain+"'paid'")
 	var micros int
 	one(&micros, "SELECT COALESCE(TIMESTAMPDIFF(MICROSECOND, MIN(o.due_at), MAX(c.at)), 0) FROM orders AS o JOIN journal AS c ON c.order_no = o.no AND c.what = 'closed' WHERE (o.phase = ? OR ? = '')")
 	t.Drained = time.Duration(micros) * time.Microsecond
+	one(&micros, "SELECT COALESCE(TIMESTAMPDIFF(MICROSECOND, MIN(o.due_at), MAX(o.due_at)), 0)"+of)
+	t.Spread = time.Duration(micros) * time.Microsecond
 	if err != nil {
 		return t, fmt.Errorf("count orders: %w", err)
 	}

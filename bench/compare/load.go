@@ -57,6 +57,9 @@ type sale struct {
 	at     time.Duration
 	pay    time.Duration
 	isPaid bool
+	// whenDue: it is paid so long after it is due, whatever pay says.
+	whenDue bool
+	lag     time.Duration
 }
 
 // plan draws the sales of a phase, the same for all contenders.
@@ -137,10 +140,15 @@ func (c *client) sell(ctx context.Context, begun time.Time, sales []sale) error 
 			return err
 		}
 		g.Go(func() error {
+			asked := time.Now()
 			if err := c.post(ctx, "/place", s.order); err != nil || !s.isPaid {
 				return err
 			}
-			if err := sleepUntil(ctx, begun.Add(s.pay)); err != nil {
+			pay := begun.Add(s.pay)
+			if s.whenDue { // the database has written the due time between question and answer
+				pay = asked.Add(time.Since(asked)/2 + s.Timeout + s.lag)
+			}
+			if err := sleepUntil(ctx, pay); err != nil {
 				return err
 			}
 			return c.post(ctx, "/pay", s.order)

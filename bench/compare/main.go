@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -32,7 +33,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		return runChild(ctx, text)
 	}
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
-	fast := flags.Bool("fast", false, "2,000 orders, shorter times, and of the timeline: "+strings.Join(fastPhases(), ", "))
+	fast := flags.Bool("fast", false, "2,000 orders, shorter times, and of the timeline: "+strings.Join(fastPhases(), ", ")+"; what other flags ask for beyond 2,000 orders, 300 alone and 2,000 waiting is lowered to that")
 	only := flags.String("only", "", "contenders, with commas between them; default all")
 	parts := flags.String("phases", "", "parts of the timeline, with commas between them; default all, with -fast four")
 	docs := flags.String("docs", "", "write comparison.md, comparison.json and plots into this `DIR`; default: comparison.json to standard output")
@@ -52,18 +53,13 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	case *orders < 1 || *waiting < 1 || *quiet < 0:
 		return fmt.Errorf("-orders %d, -waiting %d and -quiet %d: there is at least one order, but for -quiet", *orders, *waiting, *quiet)
 	}
-	if *docs != "" { // before an hour has passed
-		if err := os.MkdirAll(filepath.Join(*docs, plots), 0o755); err != nil { //nolint:gosec // a part of the repository
-			return err
-		}
-	}
 	var found results
 	if *lines != "" {
-		text, err := os.ReadFile(*lines)
-		if err == nil {
-			err = json.Unmarshal(text, &found)
+		if *docs == "" || *only != "" || *parts != "" {
+			return errors.New("-lines goes with -docs, and with nothing that is measured")
 		}
-		if err != nil {
+		var err error
+		if found, err = read(*lines); err != nil {
 			return err
 		}
 	} else {
@@ -82,29 +78,108 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		if c.entries, err = chosen(*only); err != nil {
 			return err
 		}
-		if found, err = c.run(ctx); err != nil {
+		if err = probe(*docs); err != nil { // before an hour has passed
 			return err
 		}
+		found, err = c.run(ctx)
 		found.Arguments = args
+		if err != nil {
+			return errors.Join(err, write(out, found)) // what there is of an hour
+		}
 	}
-	text, err := json.MarshalIndent(found, "", " ")
-	if err != nil {
-		return err
-	}
-	text = append(text, '\n')
 	if *docs == "" {
-		_, err := out.Write(text)
-		return err
+		return errors.Join(write(out, found), found.failure())
 	}
 	files, err := report(found)
 	if err != nil {
 		return err
 	}
-	files["comparison.json"] = text
+	var text bytes.Buffer
+	if err := write(&text, found); err != nil {
+		return err
+	}
+	files["comparison.json"] = text.Bytes()
+	if err := probe(*docs); err != nil {
+		return err
+	}
 	for name, text := range files {
 		err = errors.Join(err, os.WriteFile(filepath.Join(*docs, name), text, 0o644)) //nolint:gosec // a part of the repository
 	}
+	return errors.Join(err, found.failure())
+}
+
+// probe makes the folder that results go into, and tries to write there.
+func probe(docs string) error {
+	if docs == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Join(docs, plots), 0o755); err != nil { //nolint:gosec // a part of the repository
+		return err
+	}
+	for _, dir := range []string{docs, filepath.Join(docs, plots)} {
+		f, err := os.CreateTemp(dir, ".probe")
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func write(out io.Writer, found results) error {
+	text, err := json.MarshalIndent(found, "", " ")
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(append(text, '\n'))
 	return err
+}
+
+// failure is what kept a comparison from being whole.
+func (r results) failure() error {
+	if len(r.Failed) == 0 {
+		return nil
+	}
+	return errors.New("not all was done: " + strings.Join(r.Failed, "; "))
+}
+
+// check finds what cannot have been written by a comparison that has run.
+func (r results) check() error {
+	for name, byPhase := range r.Together {
+		if _, err := find(name); err != nil {
+			return err
+		}
+		for _, phase := range append([]string{""}, r.Phases...) {
+			if _, ok := byPhase[phase]; !ok {
+				return fmt.Errorf("%s has no phase %q", name, phase)
+			}
+		}
+		if _, ok := r.Alone[name]; !ok && r.Quiet > 0 {
+			return fmt.Errorf("%s has not run alone", name)
+		}
+	}
+	if err := known("phase", r.Phases, phaseNames()); err != nil {
+		return err
+	}
+	if len(r.Together) == 0 || r.Orders < 1 || r.Waiting < 1 {
+		return errors.New("it is not complete")
+	}
+	return nil
+}
+
+func read(file string) (found results, err error) {
+	text, err := os.ReadFile(file) //nolint:gosec // the user's own
+	if err != nil {
+		return found, err
+	}
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	if err := errors.Join(in.Decode(&found), found.check()); err != nil {
+		return found, fmt.Errorf("-lines %s: %w", file, err)
+	}
+	return found, nil
 }
 
 // chosen are the contenders with these names, with commas between them; empty: all.
@@ -157,6 +232,7 @@ type results struct {
 	Conserved     map[string]bool
 	Lines         map[string]int
 	Minutes       float64
+	Failed        []string // what could not be done: faults, and orders that could not be placed
 }
 
 // alone is what was measured of a contender while no other ran.
@@ -298,6 +374,7 @@ func (c *comparison) memory(ctx context.Context, e entry, a *alone) error {
 	sales := make([]sale, warm+c.waiting)
 	for i := range sales {
 		sales[i].order = order{No: fmt.Sprintf("wait-%05d", i), Phase: "wait", Kind: "normal", SKU: i % products, Quantity: 1, Timeout: time.Hour}
+		sales[i].at = time.Millisecond * time.Duration(i%c.waiting) // no more at once than are placed in time
 	}
 	client := newClient(own)
 	var after [4]float64
@@ -365,6 +442,7 @@ func (c *comparison) together(ctx context.Context, found *results) error {
 	if err := sleepUntil(ctx, time.Now().Add(70*time.Second)); err != nil {
 		return err
 	}
+	found.Failed = f.failed
 	for _, t := range f.teams {
 		if err := c.countTeam(ctx, t, ends, found); err != nil {
 			return err

@@ -22,11 +22,15 @@ type redisServer struct {
 	process *child.Process
 }
 
-func startRedis(ctx context.Context, dir string) (*redisServer, error) {
+func findRedis() (string, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
-		return nil, fmt.Errorf("redis is not installed (run scripts/setup.sh): %w", err)
+		return "", fmt.Errorf("redis is not installed (run scripts/setup.sh): %w", err)
 	}
+	return program, nil
+}
+
+func startRedis(ctx context.Context, program, dir string) (*redisServer, error) {
 	address, err := child.FreeAddress(ctx)
 	if err != nil {
 		return nil, err

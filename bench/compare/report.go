@@ -56,7 +56,9 @@ func (p *page) head() {
 	}
 	p.say(`# Ways to close an unpaid order, measured
 
-Written by `+"`%s`"+` in %.0f minutes, from what it counted, which is in comparison.json beside this page; do not edit. Measured on %s, %s.
+Written by `+"`%s`"+` in %.0f minutes,
+from what it counted, which is in comparison.json beside this page; do not edit. Measured on %s:
+%s.
 
 Each contender is a small program in bench/compare, built as those who recommend it describe it. All have the same shop: an order is closed by one UPDATE that
 asks for its status, so that whoever is told twice closes once. How often a contender asked to close what it had closed is counted all the same ("asked
@@ -73,6 +75,9 @@ queries that know nothing of the contenders.
 * MariaDB has `+"`innodb_flush_log_at_trx_commit=1`"+`. Redis has its own default settings, which are snapshots and no append-only file, and key expiry events.
 * Not tried: a database whose data is wiped has lost the orders themselves, and workers keep no data that could be wiped. An append-only file of Redis.
 `, p.command(), p.Minutes, p.Machine, strings.Join(p.Versions, ", "), number(p.Quiet), listed(quietTimeouts(p.Fast)), number(placed), listed(usualTimeouts(p.Fast)), number(due))
+	if len(p.Failed) > 0 {
+		p.say("* **Not all was done**, so that what follows cannot be compared: %s.\n", strings.Join(p.Failed, "; "))
+	}
 	if p.Exchange != "plugin" {
 		p.say(`* The delayed exchange was a stand-in for the plugin, which keeps messages as the plugin does: on disk at a clean stop and a second or two after they came,
   so that kill -9 loses the youngest. Where the upstream plugin is installed, the same command runs on it. By hand, the upstream plugin 3.10.2 on RabbitMQ
@@ -176,6 +181,14 @@ func (p *page) first(e entry) time.Duration {
 	return min(p.Together[e.name][""].First, p.Alone[e.name].Tally.First)
 }
 
+// most is the lateness of the order that was closed last.
+func most(t tally) string {
+	if t.Closed == 0 {
+		return "–"
+	}
+	return short(t.Max)
+}
+
 // strong is a count that should be 0.
 func strong(n int) string {
 	if n > 0 {
@@ -221,7 +234,10 @@ was over, however early it was due: something in a later one has woken it, and t
 				if t.Never > 0 {
 					cell += " of " + number(toClose(t))
 				}
-				cell += " / " + short(t.Max)
+				cell += " / " + most(t)
+				if t.Pending > 0 {
+					cell += fmt.Sprintf(", not yet due %d", t.Pending)
+				}
 				if t.After > 0 {
 					cell += fmt.Sprintf(", after it %d", t.After)
 				}
@@ -243,9 +259,9 @@ func (p *page) bursts(all []phase) {
 		return
 	}
 	p.say("\n### %s orders due in one second (`%s`)\n\nThe contenders come one after the other, and nobody places orders of a burst while another's is closed.\n", number(all[i].orders), burst)
-	p.table([]string{"", "closes", "late: p50", "p99", "max", "closed a second"}, func(e entry) []string {
+	p.table([]string{"", "closes", "due within", "late: p50", "p99", "max", "closed a second"}, func(e entry) []string {
 		t := p.Together[e.name][burst]
-		return []string{p.title(e), e.closes, short(t.P50), short(t.P99), short(t.Max), number(int(p.rate(e)))}
+		return []string{p.title(e), e.closes, short(t.Spread), short(t.P50), short(t.P99), short(t.Max), number(int(p.rate(e)))}
 	})
 }
 
@@ -330,7 +346,7 @@ func (p *page) guide() {
 	total := func(e entry) tally { return p.Together[e.name][""] }
 	keeps := func(e entry) bool { return total(e).Never == 0 && len(p.stuck(e)) == 0 }
 	p.say("* **No order may stay open**: %s.\n", p.names(keeps, nil))
-	p.say("* **Some may**, because somebody looks for them: under one fault after the other, these stayed open, by what failed: %s. Whom a fault cannot meet, it costs nothing.\n",
+	p.say("* **Some may**, because somebody looks for them: under one fault after the other, these stayed open, by what failed in their phase: %s. Whom a fault cannot meet, it costs nothing.\n",
 		p.names(func(e entry) bool { return !keeps(e) }, p.lossy))
 	p.say("* **The latest** that those who lost nothing closed an order, under any fault: %s.\n", p.names(keeps, p.latest))
 	p.say("* **Before its time**: %s.\n", p.names(func(e entry) bool { return p.first(e) < 0 }, func(e entry) string { return "up to " + short(-p.first(e)) + " early" }))
@@ -377,11 +393,18 @@ const peak = 10
 
 // volume says who closes so many orders a day.
 func (p *page) volume(keeps func(e entry) bool) {
-	if !slices.Contains(p.Phases, burst) {
+	if !slices.Contains(p.Phases, burst) || p.Quiet == 0 {
 		return
+	}
+	many := 0 // of the burst, beyond which no rate can be seen
+	for _, e := range p.entries {
+		many = max(many, toClose(p.Together[e.name][burst]))
 	}
 	for _, day := range []int{100_000, 1_000_000, 10_000_000} {
 		second := peak * float64(day) / (24 * time.Hour).Seconds()
+		if second > float64(many) {
+			break
+		}
 		p.say("* **%s orders a day**, %s a second when the busiest has %d times the mean, nothing lost, on this machine: %s.\n", number(day), number(int(math.Round(second))), peak, p.names(func(e entry) bool {
 			return keeps(e) && p.rate(e) >= second && !p.grows(e)
 		}, nil))

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -27,7 +28,6 @@ type services struct {
 	db    *devenv.MariaDB
 	amqp  *devenv.RabbitMQ
 	redis *redisServer
-	dir   string
 	log   io.Writer
 }
 
@@ -38,7 +38,8 @@ func startServices(ctx context.Context, log io.Writer) (s *services, err error) 
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if s.dir, err = os.MkdirTemp("", "compare-"); err != nil {
+	program, err := findRedis()
+	if err != nil {
 		return s, err
 	}
 	if s.db, err = devenv.StartMariaDB(ctx, devenv.Config{Log: log, BufferPool: 1 << 30}); err != nil {
@@ -47,7 +48,8 @@ func startServices(ctx context.Context, log io.Writer) (s *services, err error) 
 	if s.amqp, err = devenv.StartRabbitMQ(ctx, devenv.RabbitConfig{Log: log}); err != nil {
 		return s, err
 	}
-	if s.redis, err = startRedis(ctx, s.dir); err != nil {
+	// The folder of the database's server goes with this process, however it ends.
+	if s.redis, err = startRedis(ctx, program, filepath.Dir(s.db.LogFile())); err != nil {
 		return s, err
 	}
 	return s, s.userStatistics(ctx)
@@ -75,7 +77,7 @@ func (s *services) Close() (err error) {
 	if s.db != nil {
 		err = errors.Join(err, s.db.Close())
 	}
-	return errors.Join(err, os.RemoveAll(s.dir))
+	return err
 }
 
 // team is the processes of a contender.
@@ -101,10 +103,8 @@ type member struct {
 
 // newTeam makes a contender's place: a database, and whatever its Setup makes.
 func newTeam(ctx context.Context, s *services, e entry, run string, number int, timeouts map[string]time.Duration) (*team, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+	// What runs now, also when the file has become another one meanwhile.
+	program := fmt.Sprintf("/proc/%d/exe", os.Getpid())
 	t := &team{entry: e, services: s, program: program, instance: strings.ReplaceAll(e.name+"_"+run, "-", "_")}
 	db, err := sql.Open("mysql", s.db.DSN(""))
 	if err != nil {
@@ -191,12 +191,15 @@ func (t *team) start(ctx context.Context, name string, s settings, awaitReady bo
 }
 
 // startAPI starts what places orders. Where the contender has no worker, it also closes them.
-func (t *team) startAPI(ctx context.Context) (err error) {
+func (t *team) startAPI(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.settings
 	s.API, s.Work = true, t.entry.workers == 0
-	t.api, err = t.start(ctx, "api", s, true)
+	api, err := t.start(ctx, "api", s, true)
+	if api != nil {
+		t.api = api
+	}
 	return err
 }
 
@@ -286,6 +289,18 @@ func (t *team) stored(ctx context.Context) (size float64, err error) {
 	}
 	defer func() { _ = db.Close() }()
 	return size, db.QueryRowContext(ctx, "SELECT SUM(FILE_SIZE) FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME LIKE ?", t.instance+"/%").Scan(&size)
+}
+
+// lastDue is the latest due time of the orders of a phase.
+func (t *team) lastDue(ctx context.Context, phase string) (due time.Time, err error) {
+	db, err := t.open()
+	if err != nil {
+		return due, err
+	}
+	defer func() { _ = db.Close() }()
+	var micros sql.NullInt64
+	err = db.QueryRowContext(ctx, "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MAX(due_at)) FROM orders WHERE phase = ?", phase).Scan(&micros)
+	return time.Now().Add(time.Duration(micros.Int64) * time.Microsecond), err
 }
 
 func liveBytes(ctx context.Context, url string) (live float64, err error) {

@@ -89,11 +89,14 @@ func (s shop) pay(ctx context.Context, tx conn, no string) (bool, error) {
 // close closes an order that is still pending and gives its stock back. Whoever is asked twice does it once: the status is the guard. That it was asked
 // in vain is noted, also when tx is rolled back: a shop without the guard would have given the stock back then.
 func (s shop) close(ctx context.Context, tx conn, no string) error {
-	closed, err := s.end(ctx, tx, no, "closed", `UPDATE products AS p JOIN orders AS o ON o.sku = p.sku SET p.reserved = p.reserved - o.quantity, p.available = p.available + o.quantity WHERE o.no = ?`)
-	if err != nil || closed {
+	if closed, err := s.tryClose(ctx, tx, no); err != nil || closed {
 		return err
 	}
 	return note(ctx, s.pen, no, "in vain")
+}
+
+func (s shop) tryClose(ctx context.Context, tx conn, no string) (bool, error) {
+	return s.end(ctx, tx, no, "closed", `UPDATE products AS p JOIN orders AS o ON o.sku = p.sku SET p.reserved = p.reserved - o.quantity, p.available = p.available + o.quantity WHERE o.no = ?`)
 }
 
 func (s shop) end(ctx context.Context, tx conn, no, status, move string) (bool, error) {
@@ -114,8 +117,14 @@ func (s shop) end(ctx context.Context, tx conn, no, status, move string) (bool, 
 func (s shop) closeOne(ctx context.Context, no string) error {
 	const tries = 5
 	var err error
-	for range tries {
-		if err = s.in(ctx, func(tx *sql.Tx) error { return s.close(ctx, tx, no) }); err == nil || ctx.Err() != nil {
+	for i := range tries {
+		if err = s.in(ctx, func(tx *sql.Tx) error {
+			if i > 0 { // the first try may have been committed: that it is asked for again is no fault of the contender's
+				_, err := s.tryClose(ctx, tx, no)
+				return err
+			}
+			return s.close(ctx, tx, no)
+		}); err == nil || ctx.Err() != nil {
 			return err
 		}
 		select {
