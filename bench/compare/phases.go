@@ -54,11 +54,11 @@ func phases(orders int, fast bool, only []string) []phase {
 		{name: "redis-wipe", title: "Redis: data wiped", fault: wipe(func(f *field) victim { return f.services.redis })},
 		{name: "database-restart", title: "database: clean restart", fault: restart(func(f *field) victim { return f.services.db })},
 		{name: "database-kill", title: "database: kill -9", fault: kill(func(f *field) victim { return f.services.db })},
-		{name: "worker-beside", title: "worker: another one beside it for a time", fault: beside(90 * time.Second)},
-		{name: "worker-frozen", title: "worker: stands still for 30 s, and goes on", fault: frozen(30 * time.Second)},
+		{name: "worker-beside", title: "worker: another one beside it for a time", fault: beside(length(fast, 12*time.Second, 90*time.Second))},
+		{name: "worker-frozen", title: "worker: stands still, and goes on", fault: frozen(length(fast, 12*time.Second, 30*time.Second))},
 		{name: "worker-restart", title: "worker: clean restart", fault: workers(false, 0)},
 		{name: "worker-kill", title: "worker: kill -9", fault: workers(true, 0)},
-		{name: "worker-down", title: "worker: down while orders come due", fault: workers(true, down(fast))},
+		{name: "worker-down", title: "worker: down while orders come due", fault: workers(true, length(fast, 6*time.Second, 20*time.Second))},
 		{name: "worker-shorter", title: "worker: started again with the shortest timeout instead of the longest", fault: shorten, change: shorter},
 	}
 	if fast {
@@ -72,10 +72,7 @@ func phases(orders int, fast bool, only []string) []phase {
 	share := (orders - many) / (parts - 1)
 	for i := range all {
 		p := &all[i]
-		p.orders, p.window, p.at = share, window(fast), 30*time.Second
-		if fast {
-			p.at = 7 * time.Second
-		}
+		p.orders, p.window, p.at = share, window(fast), length(fast, 7*time.Second, 30*time.Second)
 		switch p.name {
 		case burst:
 			p.orders = many
@@ -92,34 +89,28 @@ func phases(orders int, fast bool, only []string) []phase {
 // fastPhases are the parts that a fast run has where it is not told which.
 func fastPhases() []string { return []string{"calm", burst, "broker-kill", "worker-down"} }
 
-// window is how long orders of a phase are placed.
-func window(fast bool) time.Duration {
+// length is one of two times: that of a fast run, or the whole one.
+func length(fast bool, short, whole time.Duration) time.Duration {
 	if fast {
-		return 10 * time.Second
+		return short
 	}
-	return 40 * time.Second
+	return whole
 }
 
+// window is how long orders of a phase are placed.
+func window(fast bool) time.Duration { return length(fast, 10*time.Second, 40*time.Second) }
+
 // settle is how long a phase goes on after the last due time.
-func settle(fast bool) time.Duration {
-	if fast {
-		return 8 * time.Second
-	}
-	return 20 * time.Second
-}
+func settle(fast bool) time.Duration { return length(fast, 8*time.Second, 20*time.Second) }
+
+// quietWindow is how long orders are placed of a contender alone.
+func quietWindow(fast bool) time.Duration { return length(fast, 5*time.Second, 20*time.Second) }
 
 func phaseNames() (names []string) {
 	for _, p := range phases(0, false, nil) {
 		names = append(names, p.name)
 	}
 	return names
-}
-
-func down(fast bool) time.Duration {
-	if fast {
-		return 6 * time.Second
-	}
-	return 20 * time.Second
 }
 
 // victim is a server that can be hurt.
